@@ -32,7 +32,9 @@ class First:
 async def choose(app: "ScreenApp", first: First) -> OpenConnection | None:
     """Ask until something was chosen; None is to leave."""
     while True:
-        kind = await app.ask(Chooser("No GPU was found here. What should be shown?", _items(first)))
+        kind = await app.ask(
+            Chooser[str | None]("No GPU was found here. What should be shown?", _items(first))
+        )
         if kind is None:
             return None
         text = await _text(app, first, kind)

@@ -117,7 +117,7 @@ async def still(pilot: "Pilot[int]") -> None:
     while (
         same < STILL
         or getattr(app, "_draw_waits", False)  # what came last is still to be drawn
-        or not all(choices.visible for choices in app.screen.query("Choices"))
+        or not all(choices.visible for choices in app.screen.query(".choices"))
     ):
         for line in app.screen.query(Input):
             line.cursor_blink = False

@@ -9,7 +9,7 @@ from gputui.demo import Shape, open_demo
 from gputui.demo.cluster import DemoConnection
 from gputui.errors import UsageError
 from gputui.tui.app import ScreenApp
-from gputui.tui.dialogs.questions import Dialog
+from gputui.tui.dialogs.modal import Dialog
 from tests.tui.still import seen, until
 
 

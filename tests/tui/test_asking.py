@@ -4,8 +4,8 @@ import pytest
 from textual.events import Key
 
 from gputui.protocol.frontend import Answer, Asked, Previewed
-from gputui.tui.dialogs import questions
-from gputui.tui.dialogs.questions import QuestionDialog
+from gputui.tui.dialogs import modal as questions
+from gputui.tui.dialogs.modal import QuestionDialog
 from tests.tui.build import device, host, snapshot, worker
 from tests.tui.still import Still, sees, until
 

@@ -18,7 +18,7 @@ from gputui.protocol.frontend import (
     Scale,
 )
 from gputui.tui.commands.changes import at_stake
-from gputui.tui.dialogs.questions import Dialog
+from gputui.tui.dialogs.modal import Dialog
 from tests.tui.build import GIB, device, host, snapshot, worker
 from tests.tui.still import Still, sees, until
 

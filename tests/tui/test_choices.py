@@ -39,7 +39,7 @@ async def test_a_click_takes_the_choice_that_it_hits(text: str) -> None:
         await pilot.press("q")
         await sees(pilot, text)
         await pilot.click(
-            "Choices", offset=("[l] leave it running   [s] stop it   [c]".index(text[:3]) + 4, 0)
+            ".choices", offset=("[l] leave it running   [s] stop it   [c]".index(text[:3]) + 4, 0)
         )
         await until(pilot, lambda: not isinstance(on.app.screen, Modal))
         assert on.link.asked == ([Stop(0)] if text.startswith("[s]") else [])

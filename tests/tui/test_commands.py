@@ -7,7 +7,7 @@ from textual.pilot import Pilot
 from textual.worker import Worker
 
 from gputui.tui.commands.command_registry import Command, Registry
-from gputui.tui.dialogs.questions import Dialog
+from gputui.tui.dialogs.modal import Dialog
 from gputui.tui.views import VIEWS
 from tests.tui.still import until
 from tests.tui.test_app import Demo, up

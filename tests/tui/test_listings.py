@@ -14,7 +14,7 @@ from gputui.model.snapshot import (
 )
 from gputui.protocol.frontend import CancelRun, Done, SnapshotTaken, StartRun
 from gputui.protocol.shared import Refused
-from gputui.tui.dialogs.questions import Dialog
+from gputui.tui.dialogs.modal import Dialog
 from gputui.tui.dialogs.run import RunDialog
 from gputui.tui.rendering.work import RunRow, run_lines
 from tests.tui.build import EPOCH, GIB, device, host, snapshot, worker

@@ -5,7 +5,7 @@ import re
 import pytest
 from textual.events import MouseScrollDown
 
-from gputui.tui.dialogs.questions import Dialog
+from gputui.tui.dialogs.modal import Dialog
 from gputui.tui.widgets.heat import HeatPane
 from gputui.tui.widgets.table import Table
 from tests.tui.build import device, host, snapshot, worker

@@ -19,8 +19,7 @@ from gputui.protocol.frontend import (
     Stop,
     Stopped,
 )
-from gputui.tui.dialogs.modal import Modal
-from gputui.tui.dialogs.questions import Dialog, ScaleDialog
+from gputui.tui.dialogs.modal import Dialog, Modal, ScaleDialog
 from tests.tui.build import EPOCH, device, host, snapshot, worker
 from tests.tui.still import Still, StillLink, sees, until
 

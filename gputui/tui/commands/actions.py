@@ -59,7 +59,7 @@ async def _alarms(app: "ScreenApp") -> None:
         )
         for alarm in app.watched.alarms
     ]
-    chosen = await app.ask(Chooser("Alarms", items))
+    chosen = await app.ask(Chooser[str | None]("Alarms", items))
     if chosen is not None:
         await app.show_view("fleet", chosen)
 
@@ -135,7 +135,7 @@ async def _back(app: "ScreenApp") -> None:
 
 
 async def _find(app: "ScreenApp") -> None:
-    from gputui.tui.dialogs.finder import Finder
+    from gputui.tui.dialogs.help import Finder
 
     commands = [*app.registry, *preset_commands()]
     chosen = await app.ask(Finder(commands, app.calls.why_not))

@@ -25,7 +25,7 @@ from gputui.protocol.frontend import (
 )
 from gputui.tui.commands.command_registry import Command
 from gputui.tui.completion import either, hosts, slots, workers
-from gputui.tui.dialogs.questions import ScaleDialog
+from gputui.tui.dialogs.modal import ScaleDialog
 from gputui.tui.rendering import format as fmt
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ async def _scale_by(app: "ScreenApp", more: int) -> None:
             return (str(error),)
 
     begin = max(0, wanted_workers(app.watched.snapshot) + more)
-    chosen = await app.ask(ScaleDialog(begin, preview, "Scale the cluster"))
+    chosen = await app.ask(ScaleDialog(begin, preview))
     if chosen is not None:
         await _do(app, Scale(0, int(chosen)))
 

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from gputui.errors import ExitCode, HeadError
 from gputui.model.snapshot import RunState, RunStatus, Snapshot
 from gputui.protocol.frontend import Answer, Asked, Stop
-from gputui.tui.dialogs.modal import Choice
-from gputui.tui.dialogs.questions import Dialog, Fetch, Lines, QuestionDialog
+from gputui.tui.dialogs.modal import Choice, Dialog, Fetch, Lines, QuestionDialog
 from gputui.tui.rendering import format as fmt
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from gputui.process.garbage import look_rarely
 
 def prepare() -> None:
     """Import the dialogs, look for presets of other packages, and never for garbage in all that."""
-    for name in ("questions", "run", "finder", "help"):
+    for name in ("modal", "run", "help"):
         import_module(f"{__name__}.{name}")
     import_module("gputui.presets.registry").names()
     look_rarely()

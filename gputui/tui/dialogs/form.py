@@ -4,6 +4,7 @@ that the backend's own defaults hold where it runs.
 """
 
 import shlex
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -122,22 +123,16 @@ def machine_of(snapshot: Snapshot | None) -> Machine | None:
     if snapshot is None:
         return None
     up = [worker for worker in snapshot.workers if worker.state.up]
-    memory = {
-        device.uuid: device.memory_total_bytes
-        for host in snapshot.hosts
-        for device in host.devices
-        if device.memory_total_bytes
-    }
     on_gpus = [worker for worker in up if worker.device_uuid]
     chosen = on_gpus or up
     if not chosen:
         return None
-    shares: dict[str, int] = {}
-    for worker in on_gpus:
-        uuid = worker.device_uuid or ""
-        shares[uuid] = shares.get(uuid, 0) + 1
+    sharing = Counter(worker.device_uuid for worker in on_gpus)
     rooms = [
-        memory[uuid] * DEVICE_SHARE / sharing for uuid, sharing in shares.items() if uuid in memory
+        device.memory_total_bytes * DEVICE_SHARE / sharing[device.uuid]
+        for host in snapshot.hosts
+        for device in host.devices
+        if device.memory_total_bytes and sharing[device.uuid]
     ] or [worker.memory_limit_bytes / worker.nthreads for worker in up if worker.memory_limit_bytes]
     return Machine(
         backend="cupy" if on_gpus else "numpy",

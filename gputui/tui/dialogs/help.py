@@ -1,27 +1,158 @@
-"""The help: every command that can be called in a view, its keys and how it is typed; filters.
+"""The palette and the help: the registry's commands, found by typing, or all of them on a page.
 
-It is made from the registry.
+The palette is not Textual's: that lists matches some time after they were typed, so that a name and
+enter typed at once call nothing, or another command (seen in Textual 8.2).
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, ClassVar
 
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 from textual import events
 from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
-from textual.widgets import Input, Static
+from textual.content import Content
+from textual.widgets import Input, OptionList, Static
+from textual.widgets.option_list import Option
 
 from gputui.tui.commands.command_registry import Command, key_name
-from gputui.tui.dialogs.modal import STEPS, Modal
+from gputui.tui.dialogs.modal import Modal
 from gputui.tui.filter import Fields
+from gputui.tui.rendering.lines import fitted
 from gputui.tui.rendering.palette import Palette
+
+WIDTH, NAME_CELLS, KEY_CELLS = 78, 15, 5
+"""Cells of the palette, of a command's name and of its key."""
+
+
+def score(wanted: str, command: Command) -> int:
+    """Return how well a command matches the typed text; 0 is no match.
+
+    >>> run = Command("run", "Run a preset: choose it and set its parameters", print)
+    >>> [score(wanted, run) for wanted in ("run", "r", "preset", "rn", "reset", "xyz")]
+    [4, 3, 2, 1, 1, 0]
+    """
+    wanted, name, does = wanted.lower().strip(), command.name, command.does.lower()
+    if wanted == name:
+        return 4
+    if any(word.startswith(wanted) for word in name.replace("-", " ").split()):
+        return 3
+    if any(word.startswith(wanted) for word in does.split()):
+        return 2
+    letters = iter(name)
+    return int(wanted in does or wanted in name or all(letter in letters for letter in wanted))
+
+
+def found(
+    commands: Iterable[Command], wanted: str, why_not: Callable[[Command], str]
+) -> list[Command]:
+    """Return the commands that match the typed text: available ones first, then by score.
+
+    With nothing typed they are in their own order.
+    """
+    matching = [each for each in commands if not wanted or score(wanted, each)]
+    if wanted:
+        matching.sort(key=lambda each: -score(wanted, each))
+    return sorted(matching, key=lambda each: bool(why_not(each)))
+
+
+class Finder(Modal[Command | None]):
+    """All commands, narrowed by typing; its result is the one chosen.
+
+    `why_not` returns why a command is unavailable; such commands come last, dimmed, and the line
+    below the list says the reason.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,ctrl+p", "dismiss(None)", show=False, priority=True),
+        Binding("down", "move('cursor_down')", show=False, priority=True),
+        Binding("up", "move('cursor_up')", show=False, priority=True),
+        Binding("pagedown", "move('page_down')", show=False, priority=True),
+        Binding("pageup", "move('page_up')", show=False, priority=True),
+    ]
+    DEFAULT_CSS = f"""
+    Finder {{ align: center top; }}
+    Finder > Vertical {{ width: {WIDTH}; max-width: 100%; margin-top: 2; }}
+    Finder OptionList {{ height: auto; max-height: 14; border: none; padding: 0; }}
+    Finder OptionList > .option-list--option {{ text-wrap: nowrap; text-overflow: ellipsis; }}
+    Finder .note {{ height: 1; margin-top: 1; color: $text-muted; }}
+    """
+
+    def __init__(self, commands: Sequence[Command], why_not: Callable[[Command], str]) -> None:
+        super().__init__()
+        self._commands = commands
+        self._why_not = why_not
+        self._found: list[Command] = []
+        self._options = OptionList(compact=True)
+        self._options.can_focus = False
+        self._note = Static(markup=False, classes="note")
+
+    def compose(self) -> ComposeResult:
+        """Lay out the input, the matches and the line about the highlighted one."""
+        with Vertical():
+            yield Input(placeholder="find a command", compact=True, max_length=80)
+            yield self._options
+            yield self._note
+
+    def on_mount(self) -> None:
+        """Show all commands."""
+        self._narrow("")
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Show the commands that match."""
+        self._narrow(event.value)
+
+    def _narrow(self, wanted: str) -> None:
+        self._found = found(self._commands, wanted, self._why_not)
+        self._options.set_options(map(self._option, self._found))
+        self._options.highlighted = 0 if self._found else None
+        self._explain()
+
+    def _option(self, command: Command) -> Option:
+        does = fitted(command.does, WIDTH - NAME_CELLS - KEY_CELLS - 6)
+        text = Content.assemble(
+            (fitted(command.name, NAME_CELLS), "bold"),
+            f" {does} ",
+            (fitted(key_name(command.key), KEY_CELLS), "bold"),
+        )
+        return Option(text.stylize("dim") if self._why_not(command) else text)
+
+    @property
+    def _highlighted(self) -> Command | None:
+        place = self._options.highlighted
+        return None if place is None else self._found[place]
+
+    def _explain(self) -> None:
+        """Say how the highlighted command is typed, or why it is unavailable."""
+        if (command := self._highlighted) is None:
+            self._note.update("no command matches")
+        elif why_not := self._why_not(command):
+            self._note.update(f"not now: {why_not}")
+        else:
+            self._note.update(f":{command.name} {command.usage}".rstrip())
+
+    def action_move(self, how: str) -> None:
+        """Move among the matches."""
+        getattr(self._options, f"action_{how}")()
+
+    def on_option_list_option_highlighted(self) -> None:
+        """Explain another command."""
+        self._explain()
+
+    def on_input_submitted(self) -> None:
+        """End with the highlighted command."""
+        self.dismiss(self._highlighted)
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        """End with the command that was clicked."""
+        self.dismiss(self._found[event.option_index])
+
 
 KEYS, CALL = 7, 28
 """Cells of the keys, and of how a command is typed."""
-ENDS = {"home": 0, "g": 0, "end": 1, "G": 1}
 MOVING = (
     ("j k ↑ ↓", "", "Move, as the wheel does; g and G to either end"),
     ("enter", "", "Open what is under the cursor, as a second click does"),
@@ -46,9 +177,8 @@ def sections(
         if each.view in rows:
             call = f":{each.name} {each.usage}".rstrip()
             rows[each.view].append((key_name(each.key), call, each.does))
-    found: list[Section] = [(f"In the {view} view", [*rows[view], *MOVING])]
-    found.append(("Everywhere", rows[""]))
-    return [*found, ("Filters, after /", [*_filters(filtered)])] if filtered else found
+    found = [(f"In the {view} view", [*rows[view], *MOVING]), ("Everywhere", rows[""])]
+    return [*found, ("Filters, after /", [*_filters(filtered)])] if filtered else [*found]
 
 
 def _filters(fields: Fields[Any]) -> Iterator[Row]:
@@ -62,22 +192,8 @@ def _filters(fields: Fields[Any]) -> Iterator[Row]:
         yield "", f"{first}<20 {last}>=2", f"by a number: {' '.join(fields.numbers)}"
 
 
-def searched(found: Iterable[Section], wanted: str) -> list[Section]:
-    """Return the sections with those rows that hold these words.
-
-    >>> searched(sections([Command("quit", "Leave", print, "q")], "logs"), "leave")
-    [('Everywhere', [('q', ':quit', 'Leave')])]
-    """
-    words = wanted.lower().split()
-    kept = [
-        (title, [row for row in rows if all(word in " ".join(row).lower() for word in words)])
-        for title, rows in found
-    ]
-    return [(title, rows) for title, rows in kept if rows]
-
-
-def page(found: Iterable[Section], palette: Palette) -> Group:
-    """Return sections as Rich lays them out, a table each."""
+def page(found: Iterable[Section], palette: Palette, wanted: str = "") -> Group:
+    """Return the rows that hold all wanted words, a table for each section that has some."""
     parts: list[Text | Table] = []
     for title, rows in found:
         table = Table.grid(padding=(0, 1, 0, 0))
@@ -85,8 +201,10 @@ def page(found: Iterable[Section], palette: Palette) -> Group:
         table.add_column(style=palette.style("accent"), width=CALL)
         table.add_column()
         for row in rows:
-            table.add_row(*map(Text, row))
-        parts += [Text(title, palette.style("title")), table, Text()]
+            if all(word in " ".join(row).lower() for word in wanted.lower().split()):
+                table.add_row(*map(Text, row))
+        if table.row_count:
+            parts += [Text(title, palette.style("title")), table, Text()]
     return Group(*(parts or [Text("nothing found", "dim")]))
 
 
@@ -122,17 +240,15 @@ class Help(Modal[None]):
         self._write("")
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Show what holds the text."""
-        event.stop()
+        """Show the rows that hold the text."""
         self._write(event.value)
 
     def _write(self, wanted: str) -> None:
-        self._text.update(page(searched(self._sections, wanted), Palette.of(self.app)))
+        self._text.update(page(self._sections, Palette.of(self.app), wanted))
 
     async def on_key(self, event: events.Key) -> None:
         """Move through the text, or close it."""
-        searching = self._search.has_focus
-        if searching and event.key not in ("escape", "enter", "up", "down"):
+        if self._search.has_focus and event.key not in ("escape", "enter", "up", "down"):
             return
         event.stop()
         event.prevent_default()
@@ -140,11 +256,11 @@ class Help(Modal[None]):
         if event.key == "slash":
             self._search.display = True
             self.set_focus(self._search)
-        elif event.key in STEPS:
-            scroll.scroll_relative(y=STEPS[event.key], animate=False)
-        elif event.key in ENDS:
-            scroll.scroll_to(y=ENDS[event.key] * scroll.max_scroll_y, animate=False)
-        else:
+        elif event.key in ("home", "g"):
+            scroll.scroll_home(animate=False)
+        elif event.key in ("end", "G"):
+            scroll.scroll_end(animate=False)
+        elif not self.scrolled(event.key):
             self.dismiss(None)
 
     def on_click(self, event: events.Click) -> None:

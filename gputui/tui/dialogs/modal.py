@@ -1,27 +1,37 @@
-"""The frame of all that is shown over the screen, its choices, and its plainest kind: a list."""
+"""The dialogs that ask: a choice, a number of workers, an item of a list, the head's questions.
+
+Each is a modal screen whose result is what was chosen, None for nothing. Escape always changes
+nothing. Texts are shown as they are, without markup, and made harmless.
+"""
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
-from typing import ClassVar, TypeVar
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, ClassVar, TypeVar, cast
 
-from textual import events
+from textual import events, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, Vertical
+from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
-from textual.message import Message
 from textual.screen import ModalScreen
-from textual.widgets import OptionList, SelectionList, Static
+from textual.widgets import Input, OptionList, SelectionList, Static
 from textual.widgets.option_list import Option
 from textual.widgets.selection_list import Selection
 
+from gputui.errors import HeadError
+from gputui.protocol.frontend import Asked
+from gputui.tui.rendering.format import safe
+
 Result = TypeVar("Result")
+Lines = Sequence[str]
+Fetch = Callable[[], Awaitable[Lines]]
+"""Fetches lines that a dialog does not wait for."""
 
 STANDS_S = 2.0
 """For how long keys are kept for a dialog that is being drawn, or carries out an earlier key."""
-
-
+UNASKED_S = 0.5
+"""For how long a question that comes unasked takes no key."""
 STEPS = {"down": 1, "j": 1, "up": -1, "k": -1, "pagedown": 10, "space": 10, "pageup": -10}
 """Keys that move a long text, and by how many lines."""
 
@@ -29,10 +39,10 @@ STEPS = {"down": 1, "j": 1, "up": -1, "k": -1, "pagedown": 10, "space": 10, "pag
 class Modal(ModalScreen[Result]):
     """A framed box in the middle; its contents stand in one `Vertical`, of the kind's own size.
 
-    It is seen before it is filled in; keys that are typed until then are kept for it: `stands`
-    says when it takes them. It carries out its keys itself, one after the other, so that the one
-    behind the key that closes it is for what comes into sight. (Textual hands a key from the widget
-    in focus up to the app, which may have handed on the next one by then.)
+    Keys that are typed before it is seen are kept for it: `stands` waits until it takes them. It
+    carries out its keys itself, one after the other, so that the key behind the one that closes it
+    goes to what comes into sight. (Textual hands a key from the focused widget up to the app, which
+    may have handed on the next one by then.)
     """
 
     DEFAULT_CSS = """
@@ -41,27 +51,16 @@ class Modal(ModalScreen[Result]):
         height: auto; padding: 0 1; border: round $primary; background: $surface;
     }
     Modal .title { text-style: bold; }
+    Modal .choices { width: auto; height: 1; margin-top: 1; }
     """
 
     def __init__(self) -> None:
         super().__init__()
         self._stands = asyncio.Event()
 
-    def on_screen_resume(self, event: events.ScreenResume) -> None:
-        """Fill it in once it is seen, and take keys then.
-
-        Textual 8.2 gives a new screen its styles twice: as its widgets come, and here.
-        """
-        event.refresh_styles = self._stands.is_set()
-        self.call_after_refresh(self._begin)
-
-    async def _begin(self) -> None:
-        if not self._stands.is_set():
-            await self.fill()
-            self._stands.set()
-
-    async def fill(self) -> None:
-        """Add what its first frame does not wait for."""
+    def on_screen_resume(self) -> None:
+        """Take keys once it is seen."""
+        self.call_after_refresh(self._stands.set)
 
     async def stands(self) -> None:
         """Wait, for a bound, until it takes keys, and has carried out those before."""
@@ -72,7 +71,7 @@ class Modal(ModalScreen[Result]):
                     await self._idle()
 
     async def _idle(self) -> None:
-        """Wait until the widgets from that in focus upwards have handled their messages."""
+        """Wait until the widgets from the focused one upwards have handled their messages."""
         for node in (self.focused or self).ancestors_with_self:
             handled = asyncio.Event()
             if node.call_later(handled.set):
@@ -85,6 +84,16 @@ class Modal(ModalScreen[Result]):
         event.stop()
         if (bound := self.active_bindings.get(event.key)) is not None:
             await self.app.run_action(bound.binding.action, bound.node)
+
+    async def choose(self, key: str) -> None:
+        """End with the choice of this key."""
+        self.dismiss(cast("Result", key))
+
+    def scrolled(self, key: str) -> bool:
+        """Move the text by a key; return whether it is a key for that."""
+        if key in STEPS:
+            self.query_one(VerticalScroll).scroll_relative(y=STEPS[key], animate=False)
+        return key in STEPS
 
 
 class Choice(Static, can_focus=True):
@@ -101,35 +110,189 @@ class Choice(Static, can_focus=True):
     Choice:focus { text-style: bold reverse; }
     """
 
-    class Chosen(Message):
-        """A choice was taken, by what is pressed for it."""
-
-        def __init__(self, key: str) -> None:
-            super().__init__()
-            self.key = key
-
     def __init__(self, key: str, label: str, *, dangerous: bool = False) -> None:
         super().__init__(f" [{key}] {label} ", markup=False, classes="dangerous" * dangerous)
         self.key = key
 
-    def action_choose(self) -> None:
+    async def action_choose(self) -> None:
         """Take this choice."""
-        self.post_message(self.Chosen(self.key))
+        await cast("Modal[Any]", self.screen).choose(self.key)
 
-    def on_click(self, event: events.Click) -> None:
+    async def on_click(self, event: events.Click) -> None:
         """Take this choice."""
         event.stop()
-        self.action_choose()
+        await self.action_choose()
 
 
-class Choices(Horizontal):
-    """The choices that a dialog ends with, in a line."""
+class Dialog(Modal[str | None]):
+    """A title, some lines, and choices: the first changes nothing, and has the focus.
 
-    DEFAULT_CSS = "Choices { width: auto; height: 1; margin-top: 1; }"
+    Lines that are to be fetched are filled in when they come; the dialog stands meanwhile.
+    """
+
+    DEFAULT_CSS = """
+    Dialog > Vertical { width: auto; min-width: 40; max-width: 96%; max-height: 90%; padding: 0 2; }
+    Dialog .title { width: auto; }
+    Dialog VerticalScroll { height: auto; max-height: 70vh; width: auto; max-width: 100%; }
+    Dialog .text { width: auto; max-width: 100%; }
+    Dialog Input { width: 48; margin-top: 1; }
+    """
+
+    def __init__(self, title: str, lines: Lines | Fetch, choices: Sequence[Choice]) -> None:
+        super().__init__()
+        self._title = title
+        self._choices = {choice.key: choice for choice in choices}
+        self._lines = lines
+        self._text = Static("…", markup=False, classes="text")
+        self.failure: HeadError | None = None
+        """Why its lines could not be fetched; it then ended by itself."""
+
+    def compose(self) -> ComposeResult:
+        """Lay out the frame."""
+        with Vertical():
+            yield Static(safe(self._title), markup=False, classes="title")
+            with VerticalScroll(can_focus=False):
+                yield self._text
+            yield from self.middle()
+            yield Horizontal(*self._choices.values(), classes="choices")
+
+    def middle(self) -> ComposeResult:
+        """Yield the widgets between the text and the choices."""
+        yield from ()
+
+    def on_mount(self) -> None:
+        """Put the focus on the first choice, and show the lines."""
+        self.set_focus(next(iter(self._choices.values())))
+        if callable(self._lines):
+            self._fetch(self._lines)
+        else:
+            self.say(self._lines)
+
+    @work(exclusive=True)
+    async def _fetch(self, fetch: Fetch) -> None:
+        """Show lines once they come; those that others follow are given up."""
+        try:
+            self.say(await fetch())
+        except HeadError as error:
+            self.failure = error
+            if self.is_current:
+                self.dismiss(None)
+
+    def say(self, lines: Lines) -> None:
+        """Replace the text."""
+        self._text.update("\n".join(map(safe, lines)))
+
+    async def on_key(self, event: events.Key) -> None:
+        """Take a choice by its key; move the text; leave with escape."""
+        if event.key == "enter" and isinstance(self.focused, Choice):
+            return
+        if event.key in self._choices:
+            await self.choose(event.key)
+        elif event.key == "escape":
+            self.dismiss(None)
+        elif not self.scrolled(event.key):
+            return
+        event.stop()
+        event.prevent_default()
 
 
-class ListModal(Modal[Result]):
-    """A title and a list, which `j` and `k` move in as the arrows do; escape ends with None."""
+class ScaleDialog(Dialog):
+    """Asks for the number of workers, and shows the effect; `+ -` and digits change it.
+
+    Its result is the number as text. `preview` describes the effect of a number.
+    """
+
+    def __init__(self, workers: int, preview: Callable[[int], Awaitable[Lines]]) -> None:
+        choices = (Choice("n", "no"), Choice("y", "yes"))
+        super().__init__("Scale the cluster", self._effect, choices)
+        self.wanted = workers
+        self._preview = preview
+        self._typed = ""
+
+    async def _effect(self) -> Lines:
+        workers = self.wanted
+        lines = await self._preview(workers)
+        return (f"{workers} workers   (+ - or type a number)", *lines)
+
+    async def on_key(self, event: events.Key) -> None:
+        """Change the number; other keys are for the dialog's own handler, which comes next."""
+        typed = ""
+        if event.key in ("plus", "up", "equals_sign"):
+            self.wanted += 1
+        elif event.key in ("minus", "down"):
+            self.wanted = max(0, self.wanted - 1)
+        elif event.key == "backspace":
+            typed = self._typed[:-1]
+            self.wanted = int(typed or 0)
+        elif event.key in "0123456789" and len(self._typed) < 5:
+            typed = self._typed + event.key
+            self.wanted = int(typed)
+        else:
+            return
+        self._typed = typed
+        self._fetch(self._effect)
+        event.stop()
+        event.prevent_default()
+
+    async def choose(self, key: str) -> None:
+        """End with the number."""
+        self.dismiss(str(self.wanted) if key == "y" else None)
+
+
+class QuestionDialog(Dialog):
+    """A question of the head: a host key (yes or no), a password, a passphrase.
+
+    Its result is the answer's text, "" for a no; None puts it off. It comes unasked, so that it
+    takes no key at first: what somebody was typing must not answer it.
+    """
+
+    DEFAULT_CSS = """
+    QuestionDialog .choices, QuestionDialog Input { visibility: hidden; }
+    QuestionDialog.-open .choices, QuestionDialog.-open Input { visibility: visible; }
+    """
+
+    def __init__(self, asked: Asked) -> None:
+        self.number = asked.question
+        self._input: Input | None = None
+        choices = (Choice("n", "no"), Choice("y", "yes, and remember it"))
+        if asked.kind != "host-key":
+            self._input = Input(password=asked.secret, compact=True)
+            choices = (Choice("enter", "answer"), Choice("escape", "later"))
+        title = f"{asked.host}: {asked.kind.replace('-', ' ')}"
+        super().__init__(title, asked.text.splitlines(), choices)
+
+    def middle(self) -> ComposeResult:
+        """Give a line to type a secret into."""
+        if self._input is not None:
+            yield self._input
+
+    def on_mount(self) -> None:
+        """Show the choices once the question can have been seen."""
+        self.set_timer(UNASKED_S, self._open)
+
+    def _open(self) -> None:
+        self.add_class("-open")
+        self.set_focus(self._input or next(iter(self._choices.values())))
+
+    async def on_key(self, event: events.Key) -> None:
+        """Take no key that was typed before the question can have been seen."""
+        if not self.has_class("-open"):
+            event.stop()
+            event.prevent_default()
+
+    async def choose(self, key: str) -> None:
+        """Answer."""
+        if self._input is None:
+            self.dismiss("yes" if key == "y" else "")
+        else:
+            self.dismiss(self._input.value if key == "enter" else None)
+
+
+class Chooser(Modal[Result]):
+    """A title and a list, which `j` and `k` move in as the arrows do; escape ends with None.
+
+    Enter or a click ends with the key of an item.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss(None)", show=False),
@@ -137,65 +300,59 @@ class ListModal(Modal[Result]):
         Binding("k", "move('cursor_up')", show=False),
     ]
     DEFAULT_CSS = """
-    ListModal > Vertical { width: 72; max-width: 95%; max-height: 90%; }
-    ListModal OptionList { height: auto; max-height: 70vh; border: none; padding: 0; }
-    ListModal .keys { color: $text-muted; margin-top: 1; }
+    Chooser > Vertical { width: 72; max-width: 95%; max-height: 90%; }
+    Chooser OptionList { height: auto; max-height: 70vh; border: none; padding: 0; }
+    Chooser .keys { color: $text-muted; margin-top: 1; }
     """
+    NOTE = ""
+    """Its keys, where they are not plain."""
 
-    def __init__(self, title: str, listed: OptionList, keys: str = "") -> None:
+    def __init__(self, title: str, items: Sequence[tuple[str, Content]]) -> None:
         super().__init__()
-        self._title, self._listed, self._note = title, listed, keys
+        self._title, self._keys = title, [key for key, _ in items]
+        self.listed = OptionList(*(Option(text) for _, text in items), compact=True)
 
     def compose(self) -> ComposeResult:
-        """Lay out the list, and its keys where they are not plain."""
+        """Lay out the list, and its keys."""
         with Vertical():
             yield Static(self._title, classes="title")
-            yield self._listed
-            if self._note:
-                yield Static(self._note, classes="keys")
+            yield self.listed
+            if self.NOTE:
+                yield Static(self.NOTE, classes="keys")
 
     def action_move(self, action: str) -> None:
         """Move as the arrows do."""
-        getattr(self._listed, f"action_{action}")()
+        getattr(self.listed, f"action_{action}")()
+
+    async def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        """Return the choice."""
+        event.stop()
+        await self.choose(self._keys[event.option_index])
 
 
-class Picker(ListModal[tuple[str, ...] | None]):
+class Picker(Chooser[tuple[str, ...] | None]):
     """A list of things by key; enter ends with those that are on, escape with None."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "done", show=False, priority=True),
         Binding("a", "toggle_all", show=False),
     ]
+    NOTE = "space on or off   a all   enter done   esc cancel"
 
     def __init__(self, title: str, items: Mapping[str, str], chosen: Sequence[str]) -> None:
-        choices = [
+        super().__init__(title, ())
+        selections = [
             Selection(Content.assemble((f"{key:<10}", "bold"), does), key, key in chosen)
             for key, does in items.items()
         ]
-        self._selections = SelectionList[str](*choices, compact=True)
-        super().__init__(
-            title, self._selections, "space on or off   a all   enter done   esc cancel"
-        )
+        self._picked = SelectionList[str](*selections, compact=True)
+        self.listed = self._picked
 
     def action_toggle_all(self) -> None:
         """Have all on; all off where they are."""
-        listed = self._selections
-        everything = len(listed.selected) == listed.option_count
-        (listed.deselect_all if everything else listed.select_all)()
+        everything = len(self._picked.selected) == self._picked.option_count
+        (self._picked.deselect_all if everything else self._picked.select_all)()
 
     def action_done(self) -> None:
         """Return the chosen items."""
-        self.dismiss(tuple(self._selections.selected))
-
-
-class Chooser(ListModal[str | None]):
-    """A list of things by key; enter or a click ends with one of them, escape with None."""
-
-    def __init__(self, title: str, items: Sequence[tuple[str, Content]]) -> None:
-        self._keys = [key for key, _ in items]
-        super().__init__(title, OptionList(*(Option(text) for _, text in items), compact=True))
-
-    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """Return the choice."""
-        event.stop()
-        self.dismiss(self._keys[event.option_index])
+        self.dismiss(tuple(self._picked.selected))

@@ -18,47 +18,13 @@ from textual.widgets.option_list import Option
 
 from gputui import presets
 from gputui.errors import PresetError
-from gputui.presets import Machine, Memory, Parameter, Preset
+from gputui.presets import Machine, Memory, Parameter
 from gputui.protocol.frontend import StartRun
 from gputui.tui.dialogs.form import Form, headless_command
-from gputui.tui.dialogs.modal import Choice, Choices, Modal
+from gputui.tui.dialogs.modal import Choice, Modal
 from gputui.tui.rendering import format as fmt
 
 ACTIONS = {"^r": "run", "^y": "copy", "esc": "leave"}
-
-
-class ParameterRow(Horizontal):
-    """One parameter: name, input, unit or mistake, and purpose."""
-
-    def __init__(self, parameter: Parameter, default: str, value: str) -> None:
-        super().__init__()
-        self.parameter = parameter
-        self._default = default
-        self._value = value or default
-        self._help = Static(markup=False, classes="help")
-
-    def compose(self) -> ComposeResult:
-        """Lay out the row; choices and truths are chosen, the rest is typed."""
-        parameter = self.parameter
-        choices = ("false", "true") if parameter.type is bool else parameter.choices
-        yield Static(parameter.name, markup=False, classes="name")
-        if choices:
-            options = [(choice, choice) for choice in choices]
-            yield Select(options, value=self._value, allow_blank=False, compact=True)
-        else:
-            yield Input(self._value, placeholder=self._default, compact=True, max_length=200)
-        yield self._help
-
-    def on_mount(self) -> None:
-        """Show the parameter's purpose."""
-        self.explain("")
-
-    def explain(self, mistake: str) -> None:
-        """Show the mistake, or the parameter's purpose."""
-        unit, text = self.parameter.unit, self.parameter.help
-        shown = text if not unit or unit in text else f"{text} [{unit}]"
-        self._help.update(mistake or shown)
-        self._help.set_class(bool(mistake), "wrong")
 
 
 class RunDialog(Modal[StartRun | None]):
@@ -73,13 +39,13 @@ class RunDialog(Modal[StartRun | None]):
     RunDialog > Vertical { width: 96%; max-width: 120; height: 90%; max-height: 34; }
     RunDialog #presets { width: 16; height: auto; border: none; padding: 0; }
     RunDialog #form { height: 1fr; padding: 0 1; }
-    RunDialog ParameterRow { height: 1; }
-    RunDialog ParameterRow .name { width: 14; color: $text-accent; }
-    RunDialog ParameterRow Input { width: 20; background: $panel; }
-    RunDialog ParameterRow Select { width: 20; height: 1; background: $panel; }
-    RunDialog ParameterRow .help { width: 1fr; color: $text-muted; margin-left: 1; height: 1; }
-    RunDialog ParameterRow .help { text-wrap: nowrap; text-overflow: ellipsis; }
-    RunDialog ParameterRow .wrong { color: $text-error; }
+    RunDialog .row { height: 1; }
+    RunDialog .row .name { width: 14; color: $text-accent; }
+    RunDialog .row Input { width: 20; background: $panel; }
+    RunDialog .row Select { width: 20; height: 1; background: $panel; }
+    RunDialog .row .help { width: 1fr; color: $text-muted; margin-left: 1; height: 1; }
+    RunDialog .row .help { text-wrap: nowrap; text-overflow: ellipsis; }
+    RunDialog .wrong, RunDialog .row .wrong { color: $text-error; }
     """
 
     def __init__(
@@ -100,66 +66,65 @@ class RunDialog(Modal[StartRun | None]):
         self._machine = machine
         self._names = presets.names()
         if preset and preset not in self._names and ":" in preset:
-            self._names = (preset, *self._names)  # one of a file, that a run is repeated of
+            self._names = (preset, *self._names)  # of a file: its run is repeated
         self._editing = editing
-        self._first = preset if preset in self._names else self._names[0]
-        self._shown = self._first
+        self._shown = preset if preset in self._names else self._names[0]
         """The preset whose form is shown, or about to be."""
         self._forms = forms or {}
         self._form: Form | None = None
+        self._helps: dict[str, Static] = {}
+        """The purpose of each parameter, or its mistake, behind its value."""
         self._hint = ""
+        self._presets = OptionList(*(Option(name, id=name) for name in self._names), id="presets")
         self._outcome = Static()
 
     def compose(self) -> ComposeResult:
         """Lay out the list, the form and its summary."""
-        options = OptionList(*(Option(name, id=name) for name in self._names), id="presets")
-        options.highlighted = self._names.index(self._first)
+        self._presets.highlighted = self._names.index(self._shown)
         with Vertical():
             with Horizontal():
-                yield options
+                yield self._presets
                 yield VerticalScroll(id="form", can_focus=False)
             yield self._outcome
-            yield Choices(
-                Choice("^r", "run"), Choice("^y", "copy command"), Choice("esc", "cancel")
-            )
+            with Horizontal(classes="choices"):
+                yield Choice("^r", "run")
+                yield Choice("^y", "copy command")
+                yield Choice("esc", "cancel")
 
-    def on_mount(self) -> None:
-        """Put the focus on the list."""
-        self.query_one("#presets", OptionList).focus()
-
-    async def fill(self) -> None:
+    async def on_mount(self) -> None:
         """Show the form of the first preset."""
-        await self._show_form(self._first)
+        self._presets.focus()
+        await self._show_form(self._shown)
         if self._editing:
             self._focus_parameters()
 
-    @on(OptionList.OptionHighlighted)
+    @on(OptionList.OptionHighlighted, "#presets")
     async def _preset_highlighted(self, event: OptionList.OptionHighlighted) -> None:
         name = event.option.id or ""
-        if event.option_index != event.option_list.highlighted:
+        if event.option_index != self._presets.highlighted:
             return  # it was highlighted before another one was
         if name != self._shown:
             await self._show_form(name)
 
-    @on(OptionList.OptionSelected)
+    @on(OptionList.OptionSelected, "#presets")
     def _focus_parameters(self) -> None:
-        for widget in self.query("ParameterRow Input, ParameterRow Select"):
-            self.set_focus(widget)  # at once: the next key is its
+        for widget in self.query("#form Input, #form Select"):
+            self.set_focus(widget)  # at once: it gets the next key
             return
 
     async def on_key(self, event: events.Key) -> None:
         """Go to the next preset that begins with the letter typed into their list."""
-        options, letter = self.query_one("#presets", OptionList), event.character or ""
-        if not options.has_focus or not event.is_printable:
+        letter = event.character or ""
+        if not self._presets.has_focus or not event.is_printable:
             return
         if not letter.isalpha():
             self._hint = "enter or tab goes to the parameters"
             self._show_outcome()
             return
-        here = options.highlighted or 0
+        here = self._presets.highlighted or 0
         after = [*range(here + 1, len(self._names)), *range(here)]
         found = (place for place in after if self._names[place].startswith(letter))
-        options.highlighted = next(found, here)
+        self._presets.highlighted = next(found, here)
 
     async def _show_form(self, name: str) -> None:
         self._shown = name
@@ -169,82 +134,80 @@ class RunDialog(Modal[StartRun | None]):
         self._show_outcome()
 
     def _filled_in(self, name: str) -> Iterator[Widget]:
-        """Begin a preset's form, and give its rows; where it cannot be had, why."""
+        """Yield a preset's summary and parameters; where it cannot be loaded, why."""
+        self._form = None
         try:
-            preset: Preset = presets.get(name)
+            preset = presets.get(name)
         except (PresetError, ImportError) as error:
-            self._form = None
             yield Static(fmt.safe(str(error)), markup=False, classes="wrong")
             return
-        known = {each.name for each in preset.parameters}
-        typed = self._forms.get(name, {})
-        texts = {key: text for key, text in typed.items() if key in known}
-        self._form = form = Form(preset, self._machine, texts)
+        texts = self._forms.get(name, {})
+        known = {each.name: texts[each.name] for each in preset.parameters if each.name in texts}
+        self._form = form = Form(preset, self._machine, known)
         yield Static(preset.summary, markup=False, classes="title")
         for each in preset.parameters:
-            yield ParameterRow(each, form.default_text(each), texts.get(each.name, ""))
+            yield self._row(each, form.default_text(each), known.get(each.name, ""))
+
+    def _row(self, parameter: Parameter, default: str, text: str) -> Widget:
+        """Return the row of a parameter: choices and truths are chosen, the rest is typed."""
+        name, value = parameter.name, text or default
+        choices = ("false", "true") if parameter.type is bool else parameter.choices
+        field: Widget = Input(value, placeholder=default, compact=True, max_length=200, name=name)
+        if choices:
+            options = [(choice, choice) for choice in choices]
+            field = Select(options, value=value, allow_blank=False, compact=True, name=name)
+        shown = self._helps[name] = Static(markup=False, classes="help")
+        return Horizontal(Static(name, markup=False, classes="name"), field, shown, classes="row")
 
     @on(Input.Changed)
-    def _typed(self, event: Input.Changed) -> None:
-        self._take(event.input, event.value)
-
     @on(Select.Changed)
-    def _selected(self, event: Select.Changed) -> None:
-        self._take(event.select, str(event.value))
-
-    def _take(self, widget: Widget, text: str) -> None:
-        row = widget.parent
-        if self._form is not None and isinstance(row, ParameterRow):
-            self._form = self._form.typed(row.parameter.name, text)
+    def _typed(self, event: Input.Changed | Select.Changed) -> None:
+        if self._form is not None and event.control.name:
+            self._form = self._form.typed(event.control.name, str(event.value))
             self._show_outcome()
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
-        """Say all there is to say of the parameter that has the focus."""
-        row = event.widget.parent
-        hint = ""
-        if isinstance(row, ParameterRow) and self._form is not None:
-            parameter = row.parameter
+        """Show all about the focused parameter."""
+        self._hint = ""
+        if self._form is not None and event.widget.name:
+            parameter = self._form.preset.parameter(event.widget.name)
             default = self._form.default_text(parameter)
-            hint = f"{parameter.name}: {parameter.help}; {parameter.bounds}, {default} by default"
-        self._hint = hint
+            help_ = f"{parameter.name}: {parameter.help}"
+            self._hint = f"{help_}; {parameter.bounds}, {default} by default"
         self._show_outcome()
 
     def _show_outcome(self) -> None:
         """Show mistakes, the memory needed, and the equivalent command."""
-        form = self._form
-        if form is None:
+        if (form := self._form) is None:
             return
-        mistakes = form.mistakes()
-        for row in self.query(ParameterRow):
-            row.explain(mistakes.get(row.parameter.name, ""))
-        memory, machine = None, form.machine
+        mistakes, memory = form.mistakes(), None
+        for parameter in form.preset.parameters:
+            wrong, unit, text = mistakes.get(parameter.name), parameter.unit, parameter.help
+            shown = self._helps[parameter.name]
+            shown.update(wrong or (text if not unit or unit in text else f"{text} [{unit}]"))
+            shown.set_class(bool(wrong), "wrong")
         try:
             memory = form.memory()
-        except Exception as error:  # the border of one preset: whatever its own reckoning raises
+        except Exception as error:  # the border of one preset, whose own estimate may raise
             mistakes[""] = f"{form.preset.name}: {type(error).__name__}: {error}"
-        wrong = "" in mistakes or not fits(memory, machine)
-        text = fmt.safe(mistakes.get("") or memory_text(memory, machine))
+        bad = "" in mistakes or not fits(memory, form.machine)
+        text = fmt.safe(mistakes.get("") or memory_text(memory, form.machine))
         lines = (
             (self._hint, "dim"),
-            (text, "$text-error" if wrong else ""),
+            (text, "$text-error" if bad else ""),
             (self._command(), "dim"),
         )
         self._outcome.update(Content("\n").join(Content.styled(*line) for line in lines))
 
     def _command(self) -> str:
         form = self._form
-        if form is None:
-            return ""
-        return headless_command(self._cluster, form.preset.name, form.parameters())
+        return headless_command(self._cluster, form.preset.name, form.parameters()) if form else ""
 
-    @on(Choice.Chosen)
-    async def _chosen(self, event: Choice.Chosen) -> None:
-        await self.run_action(ACTIONS[event.key])
+    async def choose(self, key: str) -> None:
+        """Do what a choice below the form says."""
+        await self.run_action(ACTIONS[key])
 
     @on(Input.Submitted)
-    def _submitted(self) -> None:
-        self.action_run()
-
     def action_run(self) -> None:
         """End with the run, unless something is wrong with it."""
         form = self._form

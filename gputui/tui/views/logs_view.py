@@ -261,7 +261,7 @@ class LogsView(View):
         names = [worker.name for worker in app.watched.workers]
         if not name:
             items = [(each, Content(safe(each))) for each in ("all", *names)]
-            chosen = await app.ask(Chooser("Show the lines of", items))
+            chosen = await app.ask(Chooser[str | None]("Show the lines of", items))
             if chosen is None:
                 return
             name = chosen
