@@ -1,11 +1,11 @@
-"""`python -m gputui.agent relay`, or the packed agent's `relay`: the two starts of the agent."""
+"""`python -m gputui.agent relay`, or the packed agent's `relay`: the starts of the agent."""
 
 import sys
 from pathlib import Path
 
 
 def main() -> int:
-    """Run as an agent's relay, or as its forkserver."""
+    """Run as an agent's relay, as its forkserver, or as the parent of a program."""
     role = sys.argv[1] if len(sys.argv) > 1 else ""
     if role == "relay":
         from gputui.agent.relay import relay
@@ -17,7 +17,12 @@ def main() -> int:
 
         control, scratch, agent_socket = sys.argv[2:5]
         forkserver(int(control), Path(scratch), AgentSocket(Path(agent_socket)))
-    print("gputui agent: started by gputui, with relay or forkserver", file=sys.stderr)
+    if role == "program":
+        from gputui.agent.program_parent import run_program
+
+        agent, terminal, *argv = sys.argv[2:]
+        return run_program(int(agent), terminal == "terminal", argv)
+    print("gputui agent: started by gputui, with relay, forkserver or program", file=sys.stderr)
     return 2
 
 

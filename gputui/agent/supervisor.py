@@ -23,10 +23,11 @@ from gputui.agent.facts import gather_facts
 from gputui.agent.gpu.telemetry import TelemetryReader
 from gputui.agent.gpu.watch import DeviceWatch
 from gputui.agent.held_claims import HeldClaims
+from gputui.agent.programs import Programs
 from gputui.agent.scratch import begin_log, keep_log_small, log_tail, own_scratch, sweep_scratch
 from gputui.agent.workers import Workers
 from gputui.errors import ProtocolError
-from gputui.process.background import Background, words
+from gputui.process.background import Background, together, words
 from gputui.process.lifetime import END_SIGNALS, adopt_orphans, start_problem
 from gputui.protocol.agent import (
     AgentEnding,
@@ -53,6 +54,14 @@ from gputui.protocol.agent import (
     Trouble,
 )
 from gputui.protocol.channel import Channel
+from gputui.protocol.programs import (
+    EndPrograms,
+    OutputTaken,
+    ProgramInput,
+    ResizeTerminal,
+    SignalProgram,
+    StartProgram,
+)
 from gputui.protocol.streams import SocketStream
 
 LEASE_GRACE_S = 2.0
@@ -166,6 +175,7 @@ class Supervisor:
             claims=self._held_claims.claims,
         )
         self._workers = Workers(environ, scratch, agent_socket, self.send, self._watch.cpus_near)
+        self._programs = Programs(environ, self.send)
         self._heads = Background(self._work_failed)
         self._work = Background(self._work_failed)
         self._lasting = Background(self._lasting_failed)
@@ -186,6 +196,7 @@ class Supervisor:
             server.close()
             await self._lasting.close()
             await self._work.close()
+            await self._programs.close()
             await self._workers.close()
             reader.close()
             self._watch.stop()
@@ -287,6 +298,12 @@ class Supervisor:
                 self._workers.restart(names)
             case FollowLogs():
                 self._workers.follow(message)
+            case StartProgram():
+                self._programs.start(message)
+            case EndPrograms():
+                await self._programs.end(message)
+            case ProgramInput() | OutputTaken() | SignalProgram() | ResizeTerminal():
+                self._programs.take(message)
             case Shutdown(grace_s=grace_s):
                 await self._shut_down(grace_s)
 
@@ -324,6 +341,7 @@ class Supervisor:
         )
         self._others = self._socket.others(self._configure.cluster_id)
         self.send(replace(facts, running=self._workers.running(), clusters=self._others))
+        self._programs.tell()
 
     async def _watch_others(self) -> None:
         """Report each cluster of this user that comes to this host after the facts were sent."""
@@ -388,7 +406,9 @@ class Supervisor:
 
     async def _shut_down(self, grace_s: float) -> None:
         try:
-            await self._workers.stop(self._workers.names(), grace_s)
+            await together(
+                self._workers.stop(self._workers.names(), grace_s), self._programs.close(grace_s)
+            )
         finally:
             self._over.set()
 

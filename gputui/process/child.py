@@ -48,10 +48,11 @@ class Child:
         stdout: int | IO[bytes] | None = subprocess.DEVNULL,
         stderr: int | IO[bytes] | None = subprocess.PIPE,
         own_session: bool = False,
+        cwd: str | None = None,
         pass_fds: Sequence[int] = (),
         said: Callable[[str], None] | None = None,
     ) -> None:
-        """Start a command in `env`; raises OSError when it cannot be.
+        """Start a command in `env` and `cwd`; raises OSError when it cannot be.
 
         With `own_session` the terminal's signals do not reach it, and it leads a process group.
         `said` is called with each line of its stderr.
@@ -63,6 +64,7 @@ class Child:
             stdout=stdout,
             stderr=stderr,
             start_new_session=own_session,
+            cwd=cwd,
             pass_fds=pass_fds,
         )
         self.pid = self._process.pid

@@ -61,12 +61,12 @@ def forks_have_own_signals() -> None:
     os.register_at_fork(before=block, after_in_parent=unblock, after_in_child=release)
 
 
-def die_with(parent: int) -> None:
-    """Have the kernel kill this process when `parent`, which forked it, ends.
+def die_with(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
+    """Have the kernel send this process a signal when `parent`, which forked it, ends.
 
     Called in the main thread, right after the fork. Ends this process if the parent is gone.
     """
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, number, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(0)
 

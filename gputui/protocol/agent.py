@@ -33,6 +33,7 @@ from gputui.model.bounds import (
 )
 from gputui.model.plan import WorkerSpec
 from gputui.model.readings import DeviceReading, HostReading, Note
+from gputui.protocol.programs import EndPrograms, FromProgram, StartProgram, ToProgram
 from gputui.protocol.shared import Delivery, LogLines
 
 MARKER = b"gputui-agent-stream-1"
@@ -187,6 +188,9 @@ ToAgent = (
     | KeepLease
     | Ping
     | Shutdown
+    | StartProgram
+    | ToProgram
+    | EndPrograms
 )
 """What a head sends."""
 
@@ -367,5 +371,6 @@ FromAgent = (
     | Trouble
     | AgentEnding
     | LogLines
+    | FromProgram
 )
 """What an agent sends."""

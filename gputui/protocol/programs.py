@@ -1,0 +1,147 @@
+"""Programs, from a frontend to the agent that runs them and back: both channels carry these.
+
+Output and input are numbered by bytes. A sender waits once `WINDOW_BYTES` of its are not yet taken,
+so a program that prints faster than its reader reads waits, as behind a pipe; what was not taken
+is sent again to a head that connects again.
+"""
+
+from base64 import b64decode, b64encode
+from dataclasses import dataclass
+
+from gputui.model.bounds import (
+    Document,
+    ExitStatus,
+    Line,
+    Many,
+    Name,
+    Number,
+    Options,
+    Pid,
+    Seconds,
+    SmallNumber,
+    Text,
+)
+
+WINDOW_BYTES = 2**19
+PIECE_BYTES = 2**16
+
+
+@dataclass(frozen=True, slots=True)
+class StartProgram:
+    """Start a program; one that runs already under this name is left alone."""
+
+    program: Name
+    argv: Many[Document]
+    cwd: Line
+    env: Options
+    """On top of the host's own environment."""
+    cwd_optional: bool = False
+    """Whether to start in the home folder where the host has no such folder."""
+    has_input: bool = False
+    """Whether `ProgramInput` follows; else its stdin is empty."""
+    rows: SmallNumber = 0
+    """The size of the terminal that it gets; 0 for none."""
+    columns: SmallNumber = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramInput:
+    """Bytes for a program's stdin, which begin at this one; none for its end."""
+
+    program: Name
+    start: Number
+    data: Document
+    """In base64."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputTaken:
+    """All output before this byte was taken."""
+
+    program: Name
+    end: Number
+
+
+@dataclass(frozen=True, slots=True)
+class SignalProgram:
+    """Send a signal to a program and its process group."""
+
+    program: Name
+    signal: SmallNumber
+
+
+@dataclass(frozen=True, slots=True)
+class ResizeTerminal:
+    """Change the size of a program's terminal."""
+
+    program: Name
+    rows: SmallNumber
+    columns: SmallNumber
+
+
+@dataclass(frozen=True, slots=True)
+class EndPrograms:
+    """End these and all that they started: SIGTERM first, SIGKILL after the grace."""
+
+    programs: Many[Name]
+    grace_s: Seconds
+
+
+ToProgram = ProgramInput | OutputTaken | SignalProgram | ResizeTerminal
+"""What a frontend sends to a program, through its head."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramStarted:
+    """A program has a process."""
+
+    program: Name
+    pid: Pid
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramOutput:
+    """Bytes that a program wrote, which begin at this one of all that it wrote."""
+
+    program: Name
+    start: Number
+    data: Document
+    """In base64."""
+    is_error: bool
+    """Whether it wrote them to stderr."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputTaken:
+    """All input before this byte was written to the program."""
+
+    program: Name
+    end: Number
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramExited:
+    """A program has ended, and all that it started; its output came before."""
+
+    program: Name
+    status: ExitStatus
+    """As of `subprocess`: negative for a signal."""
+    reason: Text
+    """How it ended, or why it could not start."""
+
+
+FromProgram = ProgramStarted | ProgramOutput | InputTaken | ProgramExited
+"""What comes from a program, through its head."""
+
+
+def packed(data: bytes) -> str:
+    """Return bytes as a message carries them."""
+    return b64encode(data).decode()
+
+
+def unpacked(data: str) -> bytes:
+    """Return the bytes that a message carries; b"" for what is no base64."""
+    try:
+        return b64decode(data, validate=True)
+    except ValueError:
+        return b""

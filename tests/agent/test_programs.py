@@ -1,0 +1,206 @@
+"""Programs: started, fed, read as far as their reader takes it, signalled, and ended whole."""
+
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from gputui.protocol.agent import Ping, Pong
+from gputui.protocol.programs import (
+    PIECE_BYTES,
+    WINDOW_BYTES,
+    EndPrograms,
+    InputTaken,
+    OutputTaken,
+    ProgramExited,
+    ProgramInput,
+    ProgramOutput,
+    ProgramStarted,
+    ResizeTerminal,
+    SignalProgram,
+    StartProgram,
+    packed,
+    unpacked,
+)
+from tests.agent.driving import Driver
+from tests.system.conftest import wait_until
+
+NAME = "run/0"
+
+
+class Programs(Driver):
+    """A head that takes what programs print."""
+
+    def run(self, *argv: str, name: str = NAME, **how: object) -> None:
+        how = {"cwd": "/", "env": (), **how}
+        self.send(StartProgram(name, argv, **how))  # type: ignore[arg-type]
+
+    def python(self, code: str, **how: object) -> None:
+        self.run(sys.executable, "-c", code, **how)  # type: ignore[arg-type]
+
+    def feed(self, text: str, start: int = 0) -> None:
+        self.send(ProgramInput(NAME, start, packed(text.encode())))
+
+    async def prints(self, text: str) -> None:
+        """Take output until this is in it."""
+        said = b""
+        while text.encode() not in said:
+            said += unpacked((await self.wait_for(ProgramOutput)).data)
+
+    async def finished(self, name: str = NAME) -> tuple[ProgramExited, str, str]:
+        """Take all output until a program has ended; return its end, stdout and stderr."""
+        said = {False: b"", True: b""}
+        while True:
+            message = await self.wait_for(ProgramOutput | ProgramExited)  # type: ignore[arg-type]
+            if message.program != name:
+                continue
+            if isinstance(message, ProgramExited):
+                return message, said[False].decode(), said[True].decode()
+            data = unpacked(message.data)
+            said[message.is_error] += data
+            self.send(OutputTaken(name, message.start + len(data)))
+
+
+@pytest.fixture
+async def host(tmp_path: Path) -> AsyncIterator[Programs]:
+    driver = Programs(tmp_path)
+    await driver.connect()
+    yield driver
+    await driver.shut_down()
+
+
+def alive(pid: int) -> bool:
+    return Path(f"/proc/{pid}/exe").exists()
+
+
+async def test_a_program_has_the_hosts_environment_its_folder_and_its_two_outputs(
+    host: Programs, tmp_path: Path
+) -> None:
+    code = (
+        "import os, sys; print(os.getcwd(), os.environ['RANK'], os.environ['PYTHONUNBUFFERED'],"
+        " os.environ['PATH'].split(':')[0]); print('no', file=sys.stderr); sys.exit(7)"
+    )
+    host.python(code, cwd=str(tmp_path), env=(("RANK", "3"),))
+    exited, out, err = await host.finished()
+    assert out == f"{tmp_path} 3 1 {Path(sys.executable).parent}\n" and err == "no\n"
+    assert exited == ProgramExited(NAME, 7, "ended with exit status 7")
+
+
+async def test_what_cannot_start_says_why_and_exits_as_in_a_shell(host: Programs) -> None:
+    host.run("no-such-program", name="a")
+    exited, _, err = await host.finished("a")
+    assert (exited.status, err) == (127, "gputui: no-such-program: No such file or directory\n")
+    host.run("true", name="b", cwd="/none")
+    exited, _, _ = await host.finished("b")
+    assert (exited.status, exited.reason) == (
+        126,
+        "it could not be started: /none: no such folder there",
+    )
+    host.run("pwd", name="c", cwd="/none", cwd_optional=True)
+    assert await host.finished("c") == (
+        ProgramExited("c", 0, "ended with exit status 0"),
+        f"{Path.home()}\n",
+        "",
+    )
+
+
+async def test_a_signal_reaches_the_whole_group_and_is_how_it_ended(host: Programs) -> None:
+    host.run("sh", "-c", "sleep 1000 & echo $!; wait")
+    output = await host.wait_for(ProgramOutput)
+    host.send(SignalProgram(NAME, signal.SIGINT))
+    exited, _, _ = await host.finished()
+    assert (exited.status, exited.reason) == (-2, "was killed by SIGINT")
+    wait_until(lambda: not alive(int(unpacked(output.data))))
+
+
+async def test_one_that_ignores_sigterm_is_killed_with_its_daemons(host: Programs) -> None:
+    daemon = (
+        "import os, signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "if not os.fork():\n"
+        "    os.setsid()\n"
+        "    if os.fork(): os._exit(0)\n"
+        "    print(os.getpid())\n"
+        "time.sleep(1000)"
+    )
+    host.python(daemon)
+    output = await host.wait_for(ProgramOutput)
+    host.send(EndPrograms((NAME,), 0.3))
+    exited = await host.wait_for(ProgramExited)
+    assert exited.status == -signal.SIGKILL
+    wait_until(lambda: not alive(int(unpacked(output.data))))
+
+
+async def test_its_daemons_end_with_it(host: Programs) -> None:
+    host.run("sh", "-c", "setsid sleep 1000 & echo $!")
+    exited, out, _ = await host.finished()
+    assert exited.status == 0
+    wait_until(lambda: not alive(int(out)))
+
+
+async def test_input_comes_in_order_and_ends(host: Programs) -> None:
+    host.run("sort", has_input=True)
+    host.feed("b\n")
+    host.feed("b\na\n", 0)  # sent again from the start, after a cut
+    await host.wait_for(InputTaken, lambda taken: taken.end == 4)
+    host.send(ProgramInput(NAME, 4, ""))
+    assert (await host.finished())[1] == "a\nb\n"
+
+
+async def test_one_that_reads_no_input_is_sent_it_in_vain(host: Programs) -> None:
+    host.run("sh", "-c", "exec <&-; sleep 0.2; echo done", has_input=True)
+    host.feed("x" * PIECE_BYTES)
+    assert (await host.finished())[1] == "done\n"
+
+
+async def test_a_gigabyte_waits_for_its_reader(host: Programs) -> None:
+    host.run("head", "-c", "1000000000", "/dev/zero")
+    got = 0
+    while got < WINDOW_BYTES:
+        message = await host.wait_for(ProgramOutput)
+        got = message.start + len(unpacked(message.data))
+    host.send(Ping(9))
+    await host.wait_for(Pong, lambda pong: pong.number == 9)
+    after = [each for each in host.seen if isinstance(each, ProgramOutput)]
+    assert after[-1].start < WINDOW_BYTES, "it goes on though nobody has taken anything"
+    host.send(OutputTaken(NAME, got))
+    assert (await host.wait_for(ProgramOutput)).start == got
+    host.send(SignalProgram(NAME, signal.SIGKILL))
+
+
+async def test_a_head_that_comes_back_gets_what_was_not_taken(host: Programs) -> None:
+    host.run("sh", "-c", "echo one; sleep 0.5; echo two; exit 3")
+    await host.wait_for(ProgramOutput)
+    await host.hang_up()
+    await host.connect()
+    started = await host.wait_for(ProgramStarted)
+    exited, out, _ = await host.finished()
+    assert (started.program, out, exited.status) == (NAME, "one\ntwo\n", 3)
+
+
+async def test_a_terminal_is_one_of_its_size_and_sends_its_signals(host: Programs) -> None:
+    code = (
+        "import os, sys; print(os.isatty(0), os.get_terminal_size(), flush=True);"
+        " sys.stdin.readline(); print(os.get_terminal_size(1)); sys.stdin.readline()"
+    )
+    host.python(code, rows=30, columns=100, has_input=True)
+    await host.prints("True os.terminal_size(columns=100, lines=30)")
+    host.send(ResizeTerminal(NAME, 40, 132))
+    host.feed("\n")
+    await host.prints("columns=132")
+    host.feed("\x03", 1)
+    exited, _, _ = await host.finished()
+    assert exited.status == -signal.SIGINT
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
+async def test_nothing_is_left_when_the_agent_is_ended(tmp_path: Path, end: signal.Signals) -> None:
+    driver = Programs(tmp_path)
+    facts = await driver.connect()
+    driver.run("sh", "-c", "setsid sleep 1000 & sleep 1000 & echo $$; wait")
+    await driver.wait_for(ProgramOutput)
+    os.kill(facts.agent_pid, end)
+    await driver.hang_up()
+    await driver.nothing_left()
