@@ -182,7 +182,7 @@ class ScreenApp(App[int]):
         All that was imported and laid out until now stays: no look for garbage in it makes the
         first rows wait.
         """
-        self.watched.forget()
+        self.watched = Watched()
         look_rarely()
         self.person.forget()
         self.warn("")

@@ -1,34 +1,184 @@
 """A cluster as the screen has seen it: the newest snapshot, and what came before.
 
-It keeps no truth of its own: everything here came from the head, and is thrown away when
-another head is met. A snapshot older than the newest is not taken.
+It keeps no truth of its own: everything here came from the head, and another head begins another.
+A snapshot older than the newest is not taken.
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from functools import cached_property
+from statistics import fmean
+from typing import TYPE_CHECKING, TypeVar
 
 from gputui.model.alarms import AlarmKind, Alarms
-from gputui.model.series import of_device, of_host, of_worker
+from gputui.model.readings import DeviceReading, HostReading
+from gputui.model.series import MB, Row, of_device, of_host, of_worker, percent
 from gputui.model.slots import Slot, on_gpus, slots_of
-from gputui.model.snapshot import Event, HostState, Snapshot, WorkerStatus
+from gputui.model.snapshot import (
+    Event,
+    HostState,
+    Snapshot,
+    TaskGroupStatus,
+    TaskSpan,
+    WorkerStatus,
+)
 from gputui.tui.rendering.format import safe
-from gputui.tui.totals import FLEET, TaskStream, Throughput, Total, total_of, total_of_hosts
 from gputui.tui.widgets.logbook import LogBook
 
 if TYPE_CHECKING:
     from gputui.model.history import History
     from gputui.protocol.frontend import Asked
 
+Value = TypeVar("Value", int, float)
 EVENTS_KEPT = 5_000
 FINE_KEPT, COARSE_KEPT = 240, 480
 """Readings kept: those of a graph, and as much again for a wide one and for steps not whole."""
 SHORTEST_STEP_S = 0.8
 """Snapshots that come closer to each other add nothing to the histories."""
+FLEET = ""
+"""The fleet's key in the histories; its power is in percent of what it may draw."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
+class Total:
+    """All GPUs together at one moment, or hosts without any; None is not known."""
+
+    utilization_percent: float | None = None
+    memory_used_bytes: int | None = None
+    memory_total_bytes: int | None = None
+    power_w: float | None = None
+    power_limit_w: float | None = None
+    network_bytes_per_s: float | None = None
+    """Of hosts without GPUs."""
+    tasks_per_s: float | None = None
+
+    @property
+    def row(self) -> Row:
+        """Its row of the histories."""
+        memory = percent(self.memory_used_bytes, self.memory_total_bytes)
+        power, network = percent(self.power_w, self.power_limit_w), self.network_bytes_per_s
+        network = None if network is None else network / MB
+        return self.utilization_percent, memory, power, None, network, self.tasks_per_s
+
+
+def total_of(
+    devices: Sequence[DeviceReading], hosts: Sequence[HostReading], rates: Iterable[float | None]
+) -> Total:
+    """Return GPUs taken together, hosts without any GPU, and the rates of task groups."""
+    used = _known([device.utilization_percent for device in devices])
+    used = used or _known([host.cpu_percent for host in hosts])
+    return Total(
+        fmean(used) if used else None,
+        _sum(each.memory_used_bytes for each in devices or hosts),
+        _sum(each.memory_total_bytes for each in devices or hosts),
+        _sum(device.power_w for device in devices),
+        _sum(device.power_limit_w for device in devices),
+        _sum(host.network_bytes_per_s for host in hosts),
+        _sum(rates),
+    )
+
+
+def _known(values: Iterable[Value | None]) -> list[Value]:
+    return [value for value in values if value is not None]
+
+
+def _sum(values: Iterable[Value | None]) -> Value | None:
+    known = _known(values)
+    return sum(known) if known else None
+
+
+WINDOW_S = 20.0
+SHORTEST_S = 1.5
+"""A rate of less time than this would be noise."""
+STANDSTILL_S = 10.0
+"""How long no task has finished before the rate is 0, and not unknown."""
+
+
+class Throughput:
+    """The finished tasks of each group at the moments of the last `WINDOW_S` seconds."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, deque[tuple[float, int]]] = {}
+
+    def look(self, groups: Iterable[TaskGroupStatus], at: float) -> None:
+        """Take in the counts of this moment; groups that are gone are forgotten."""
+        self._seen = {group.name: self._seen.get(group.name, deque()) for group in groups}
+        for group in groups:
+            moments = self._seen[group.name]
+            moments.append((at, group.finished))
+            while moments[0][0] < at - WINDOW_S:
+                moments.popleft()
+
+    def rate(self, group: TaskGroupStatus) -> float | None:
+        """Return the tasks of a group that finish in a second, None where it is not known yet."""
+        if not (moments := self._seen.get(group.name)):
+            return None
+        (begin, before), (end, after) = moments[0], moments[-1]
+        known = after > before or group.finished == group.total
+        if end - begin < (SHORTEST_S if known else STANDSTILL_S):
+            return None
+        return max(0, after - before) / (end - begin)
+
+    def left_s(self, groups: Sequence[TaskGroupStatus]) -> float | None:
+        """Return how long all groups together take at their present rate."""
+        tasks = sum(group.total - group.finished for group in groups)
+        rate = sum(self.rate(group) or 0.0 for group in groups)
+        return tasks / rate if tasks and rate else None
+
+
+KEPT = 256
+"""Seconds that are kept of every worker: more than any screen has columns."""
+IDLE, ERRED, FIRST_PREFIX = 0, 1, 2
+"""Codes of a second: nothing ran, a task failed, and from 2 on the place in the legend."""
+MOST_PREFIXES = 250
+
+
+class TaskStream:
+    """What each worker did in each of the last seconds."""
+
+    def __init__(self) -> None:
+        self.prefixes: list[str] = []
+        """The legend: prefixes in the order in which they were first seen."""
+        self._lanes: dict[str, tuple[bytearray, bytearray]] = {}
+        """By worker, the code of each second, and how much of it its task filled, of 255."""
+        self._now = 0
+
+    def add(self, spans: Iterable[TaskSpan], at: float) -> None:
+        """Add tasks that ended, and move on to this second."""
+        passed, self._now = int(at) - self._now, int(at)
+        if passed < 0:  # the clock was put back
+            self._lanes.clear()
+        for lane in self._lanes.values():
+            for seconds in lane:
+                seconds[:] = (seconds + bytes(min(passed, KEPT)))[-KEPT:]
+        for span in spans:
+            self._fill(span)
+
+    def _fill(self, span: TaskSpan) -> None:
+        """Put a task into the seconds of which it fills more than what stands there."""
+        if span.prefix not in self.prefixes:
+            self.prefixes.append(span.prefix)
+        code = FIRST_PREFIX + min(self.prefixes.index(span.prefix), MOST_PREFIXES)
+        codes, filled = self._lanes.setdefault(span.worker, (bytearray(KEPT), bytearray(KEPT)))
+        begin, end, now = span.started_at, span.started_at + span.duration_s, self._now
+        for second in range(max(int(begin), now - KEPT + 1), min(int(end), now) + 1):
+            share = min(end, second + 1) - max(begin, second)
+            share, place = 255 if span.erred else int(254 * share), second - now - 1
+            if share >= filled[place]:
+                codes[place], filled[place] = ERRED if span.erred else code, share
+
+    def row(self, worker: str, width: int) -> bytes:
+        """Return the code of each of the last `width` seconds."""
+        codes, _ = self._lanes.get(worker, (b"", b""))
+        return bytes(codes[-width:]).rjust(width, b"\0")
+
+    def keep(self, workers: Collection[str]) -> None:
+        """Forget the lanes of workers that are gone."""
+        self._lanes = {name: lane for name, lane in self._lanes.items() if name in workers}
+
+
+@dataclass
 class Watched:
     """The cluster as it was last seen."""
 
@@ -51,16 +201,13 @@ class Watched:
     by_subject: Mapping[str, list[AlarmKind]] = field(default_factory=dict)
     """The kinds of alarms of each slot and host, the serious ones first."""
     _remembered_at: float = 0.0
-    _history: "History | None" = None
 
-    @property
+    @cached_property
     def history(self) -> "History":
         """What each GPU, CPU worker and host of those did in the last hour."""
-        if self._history is None:
-            from gputui.model.history import History
+        from gputui.model.history import History  # NumPy, for which the first frame does not wait
 
-            self._history = History(FINE_KEPT, COARSE_KEPT)
-        return self._history
+        return History(FINE_KEPT, COARSE_KEPT)
 
     def take(self, snapshot: Snapshot) -> bool:
         """Set the snapshot; return whether it is newer than the last."""
@@ -79,14 +226,10 @@ class Watched:
 
     def _remember(self, snapshot: Snapshot) -> None:
         at = snapshot.taken_at
-        self.stream.keep(worker.name for worker in snapshot.workers)
-        self.last_task_at = {
-            worker.name: at if worker.current_task or worker.executing else seen_at
-            for worker in snapshot.workers
-            if (seen_at := self.last_task_at.get(worker.name, 0.0))
-            or worker.current_task
-            or worker.executing
-        }
+        self.stream.keep({worker.name for worker in snapshot.workers})
+        for worker in snapshot.workers:
+            if worker.current_task or worker.executing:
+                self.last_task_at[worker.name] = at
         ready = {host.name: host for host in snapshot.hosts if host.state is HostState.READY}
         devices = [device for host in ready.values() for device in host.devices]
         on_cpus = [
@@ -95,13 +238,13 @@ class Watched:
             if slot.device is None and slot.host.name in ready
             for worker in slot.workers
         ]
-        hosts = [ready[name] for name in dict.fromkeys(worker.host for worker in on_cpus)]
-        on_hosts = [host.reading for host in hosts]
+        hosts = {worker.host: ready[worker.host].reading for worker in on_cpus}
         rates = [self.throughput.rate(group) for group in snapshot.groups]
-        self.total = total_of(devices, rates) if devices else total_of_hosts(on_hosts, rates)
+        self.total = total_of(devices, () if devices else [*hosts.values()], rates)
         read = {device.uuid: of_device(device) for device in devices}
         read |= {worker.name: of_worker(worker) for worker in on_cpus}
-        read |= {host.name: of_host(host.reading) for host in hosts} | {FLEET: self.total.row}
+        read |= {name: of_host(reading) for name, reading in hosts.items()}
+        read[FLEET] = self.total.row
         self.history.add(at, tuple(read), [*read.values()], len(devices) or len(on_cpus))
 
     @property
@@ -116,7 +259,7 @@ class Watched:
 
     @property
     def workers(self) -> list[WorkerStatus]:
-        """Every worker there is, host by host and GPU by GPU."""
+        """Every worker, host by host and GPU by GPU."""
         placed = [worker for slot in self.slots for worker in slot.workers]
         names = {worker.name for worker in placed}
         everyone = self.snapshot.workers if self.snapshot else ()
@@ -128,18 +271,3 @@ class Watched:
             self.questions.pop(question.question, None)
         else:
             self.questions[question.question] = question
-
-    def forget(self) -> None:
-        """Begin again, with another head."""
-        self.snapshot = None
-        self.events.clear()
-        self.questions.clear()
-        self._history = None
-        self.total = Total()
-        self.last_task_at = {}
-        self.slots = []
-        self.alarms = Alarms()
-        self.logs = LogBook(safe)
-        self.stream = TaskStream()
-        self.throughput = Throughput()
-        self._remembered_at = 0.0

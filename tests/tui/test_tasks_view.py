@@ -19,7 +19,7 @@ from gputui.tui.rendering.work import (
     run_progress,
     waiting_lines,
 )
-from gputui.tui.totals import Throughput
+from gputui.tui.watched import Throughput
 from tests.tui.build import EPOCH, device, host, snapshot, worker
 from tests.tui.still import Still, seen, sees
 

@@ -1,7 +1,7 @@
 """How fast a group goes on is told from its counts."""
 
 from gputui.model.snapshot import TaskGroupStatus
-from gputui.tui.totals import Throughput
+from gputui.tui.watched import Throughput
 
 
 def group(finished: int) -> TaskGroupStatus:

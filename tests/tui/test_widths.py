@@ -13,9 +13,8 @@ from gputui.tui.rendering.fleet import HEAT, HOST_COLUMNS, Look, Row
 from gputui.tui.rendering.lines import Line, whole_fields
 from gputui.tui.rendering.palette import Palette
 from gputui.tui.rendering.work import RunRow, fleet_lines
-from gputui.tui.totals import Throughput
 from gputui.tui.views.tasks_view import legend, progress_lines
-from gputui.tui.watched import FINE_KEPT
+from gputui.tui.watched import FINE_KEPT, Throughput
 from gputui.tui.widgets.pane import MOST_DRAWN, Brush
 from tests.series import ScreensHistory
 from tests.tui.build import EPOCH, device, host, snapshot

@@ -25,7 +25,7 @@ from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.detail import GAP, ROWS, Graph, side_by_side
 from gputui.tui.rendering.lines import Line, Part, fitted, gauge, wrapped
 from gputui.tui.rendering.marks import silence
-from gputui.tui.totals import Throughput
+from gputui.tui.watched import Throughput
 from gputui.tui.widgets.logbook import message_of
 
 NAME_CELLS, COUNT_CELLS, RATE_CELLS = 16, 29, 9

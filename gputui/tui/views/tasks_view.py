@@ -11,10 +11,9 @@ from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.lines import Line, Part, axis, fitted, whole_fields
 from gputui.tui.rendering.palette import Palette
 from gputui.tui.rendering.work import progress_lines, work_lines
-from gputui.tui.totals import ERRED, FIRST_PREFIX, IDLE, KEPT
 from gputui.tui.views.listing import Listing
 from gputui.tui.views.workers_view import WORKER_FILTER
-from gputui.tui.watched import Watched
+from gputui.tui.watched import ERRED, FIRST_PREFIX, IDLE, KEPT, Watched
 from gputui.tui.widgets.pane import Pane
 from gputui.tui.widgets.table import Table
 
@@ -83,7 +82,7 @@ class TasksView(Listing[WorkerStatus]):
         self._values = {self.key(value): value for value in values}
         self._names = min(NAME_MOST, max(map(len, self._values), default=0)) + 1
         self._cells = min(KEPT, max(1, self.table.scrollable_content_region.width - self._names))
-        ruler = axis(self._cells * self.screen_app.watched.stream.column_s, self._cells)
+        ruler = axis(self._cells, self._cells)
         self.table.show([(" " * self._names + ruler, "dim")], list(self._values), self.line)
 
     def line(self, key: str) -> Line:
@@ -92,9 +91,7 @@ class TasksView(Listing[WorkerStatus]):
         return lane_line(name, self._lane(key), self._palette)
 
     def _lane(self, name: str) -> bytes:
-        watched = self.screen_app.watched
-        at = watched.snapshot.taken_at if watched.snapshot else 0.0
-        return watched.stream.row(name, at, self._cells)
+        return self.screen_app.watched.stream.row(name, self._cells)
 
     @property
     def _palette(self) -> Palette:

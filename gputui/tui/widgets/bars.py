@@ -23,9 +23,8 @@ from gputui.tui.commands.command_registry import Command, key_name
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.lines import Line, Part, fitted, spark, whole_fields
 from gputui.tui.rendering.marks import MARKS
-from gputui.tui.totals import FLEET, Total
 from gputui.tui.views import VIEWS, View
-from gputui.tui.watched import Watched
+from gputui.tui.watched import FLEET, Total, Watched
 from gputui.tui.widgets.pane import Pane
 
 SAID_FOR_S = 6.0
