@@ -9,24 +9,22 @@ missing, a text is cut, so that no peer refuses an honest host.
 import json
 import types
 import typing
-from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from enum import StrEnum
 from functools import cache
 from typing import Annotated, Any
 
 from gputui.errors import ProtocolError
-from gputui.model.bounds import Bounds, Length
+from gputui.model.bounds import Length
 from gputui.model.plain_text import cut
 
 JSON = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-Convert = Callable[[Any], Any]
 
 
 def encode(message: object) -> bytes:
     """Return the message as one line, newline included."""
-    kind: Any = type(message)
-    return to_line([kind.__name__, _outward(kind)(message)])
+    kind = type(message)
+    return to_line([kind.__name__, _outward(message, kind)])
 
 
 def to_line(value: Any) -> bytes:
@@ -48,7 +46,7 @@ def decode(line: bytes, messages: Any) -> Any:
     """
     try:
         name, value = json.loads(line)
-        return _inward(by_name(messages)[name])(value)
+        return _inward(value, by_name(messages)[name])
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ProtocolError(f"not a message of this version: {shown(line)}") from error
 
@@ -64,12 +62,14 @@ def by_name(messages: Any) -> dict[str, type]:
     return {kind.__name__: kind for kind in typing.get_args(messages) or (messages,)}
 
 
+@cache
 def hints_of(kind: Any) -> dict[str, Any]:
     """Return the type of each field of a dataclass, with its bounds."""
     hints = typing.get_type_hints(kind, include_extras=True)
     return {field.name: hints[field.name] for field in fields(kind)}
 
 
+@cache
 def apart(hint: Any) -> tuple[Any, Any, bool]:
     """Return (type, its bounds, whether None may stand for it).
 
@@ -86,89 +86,41 @@ def apart(hint: Any) -> tuple[Any, Any, bool]:
     return hint, None, optional
 
 
-@cache
-def _outward(hint: Any) -> Convert:
-    """Return a function from a value of this type to JSON, within the type's bounds."""
-    hint, bounds, optional = apart(hint)
-    if is_dataclass(hint):
-        convert = _fields_outward(hint)
-    elif typing.get_origin(hint) is tuple:
-        convert = _items_outward(typing.get_args(hint)[0], bounds)
-    elif hint in (int, float):
-        convert = _number_outward(bounds, optional=optional)
-    elif bounds is not None:
-        convert = _text_outward(bounds)
-    else:
-        return lambda value: value
-    return lambda value: None if value is None else convert(value)
-
-
-def _fields_outward(kind: Any) -> Convert:
-    parts = [(name, _outward(hint)) for name, hint in hints_of(kind).items()]
-    return lambda value: {name: convert(getattr(value, name)) for name, convert in parts}
-
-
-def _items_outward(hint: Any, length: Length | None) -> Convert:
-    convert, most = _outward(hint), length.most if length else None
-    return lambda values: [convert(value) for value in values[:most]]
-
-
-def _number_outward(bounds: Bounds, *, optional: bool) -> Convert:
-    def within(value: float) -> float | None:
-        if bounds.least <= value <= bounds.most:
-            return value
-        if optional:
-            return None
-        return bounds.most if value > bounds.most else bounds.least
-
-    return within
-
-
-def _text_outward(length: Length) -> Convert:
-    most = length.most
-    return lambda text: cut(text, most)
-
-
-@cache
-def _inward(hint: Any) -> Convert:
-    """Return a function from JSON to a value of this type.
-
-    It raises TypeError, KeyError or ValueError for one that does not fit.
-    """
-    hint, _, optional = apart(hint)
-    if is_dataclass(hint):
-        convert = _fields_inward(hint)
-    elif typing.get_origin(hint) is tuple:
-        convert = _items_inward(typing.get_args(hint))
-    elif issubclass(hint, StrEnum):
-        convert = hint
-    else:
-        convert = _plain_inward(hint)
-    return lambda value: None if value is None and optional else convert(value)
-
-
-def _fields_inward(kind: Any) -> Convert:
-    parts = {name: _inward(hint) for name, hint in hints_of(kind).items()}
-    return lambda value: kind(**{name: parts[name](inner) for name, inner in value.items()})
-
-
-def _items_inward(hints: tuple[Any, ...]) -> Convert:
-    convert, length = _inward(hints[0]), None if hints[-1] is ... else len(hints)
-
-    def items(values: Any) -> tuple[Any, ...]:
-        if type(values) is not list or length not in (None, len(values)):
-            raise TypeError
-        return tuple([convert(value) for value in values])
-
-    return items
-
-
-def _plain_inward(kind: type) -> Convert:
-    allowed = {float, int} if kind is float else {kind}
-
-    def plain(value: Any) -> Any:
-        if type(value) not in allowed:
-            raise TypeError
+def _outward(value: Any, hint: Any) -> Any:
+    """Return a value of this type as JSON, within the type's bounds."""
+    kind, bounds, optional = apart(hint)
+    has_fields, has_items = is_dataclass(kind), typing.get_origin(kind) is tuple
+    if value is None or not (bounds or has_fields or has_items):
         return value
+    if has_fields:
+        parts = hints_of(kind).items()
+        return {name: _outward(getattr(value, name), part) for name, part in parts}
+    if has_items:
+        part = typing.get_args(kind)[0]
+        return [_outward(each, part) for each in (value[: bounds.most] if bounds else value)]
+    if isinstance(bounds, Length):
+        return cut(value, bounds.most)
+    if bounds.least <= value <= bounds.most:
+        return value
+    return None if optional else min(max(value, bounds.least), bounds.most)
 
-    return plain
+
+def _inward(value: Any, hint: Any) -> Any:
+    """Return JSON as a value of this type; TypeError, KeyError or ValueError where it is none."""
+    kind, _, optional = apart(hint)
+    if value is None and optional:
+        return None
+    has_fields = is_dataclass(kind)
+    if has_fields:
+        parts = hints_of(kind)
+        return kind(**{name: _inward(each, parts[name]) for name, each in value.items()})
+    if typing.get_origin(kind) is tuple:
+        part, *others = typing.get_args(kind)
+        if type(value) is not list or (... not in others and len(value) != 1 + len(others)):
+            raise TypeError
+        return tuple([_inward(each, part) for each in value])
+    if issubclass(kind, StrEnum):
+        return kind(value)
+    if type(value) not in ((float, int) if kind is float else (kind,)):
+        raise TypeError
+    return value

@@ -82,7 +82,8 @@ def _decoders(messages: Any) -> dict[bytes, "msgspec.json.Decoder[Any]"]:
 def _bounded(hint: Any) -> Any:
     """Return a type with its bounds as msgspec reads them, in those of its fields, too."""
     hint, bounds, optional = apart(hint)
-    if is_dataclass(hint):
+    has_fields = is_dataclass(hint)
+    if has_fields:
         hint.__annotations__ = {
             **hint.__annotations__,
             **{name: _bounded(part) for name, part in hints_of(hint).items()},
