@@ -15,9 +15,8 @@ from gputui.model.bounds import LAST_LINE_CHARS, LAST_LINES
 from gputui.model.readings import DeviceReading, HostReading
 from gputui.process.background import Background
 from gputui.protocol.agent import MARKER, FromAgent, Ping, Pong, Telemetry, ToAgent, Trouble
-from gputui.protocol.channel import MAX_FLOODS
+from gputui.protocol.channel import MAX_FLOODS, Prepared
 from gputui.protocol.frontend import Done, FromFrontend, Restart, Stop, SubscribeLogs, ToFrontend
-from gputui.protocol.outgoing import Prepared
 from gputui.protocol.shared import LogLines, Refused
 from gputui.protocol.streams import Deflated, MemoryStream, SocketStream, memory_streams
 from gputui.protocol.typed_codec import TypedChannel, encode, memory_pair

@@ -40,7 +40,7 @@ from gputui.protocol.agent import (
     Telemetry,
     ToAgent,
 )
-from gputui.protocol.outgoing import Prepared
+from gputui.protocol.channel import Prepared
 from gputui.protocol.shared import LogLines
 from gputui.protocol.streams import ByteStream, SocketStream
 from gputui.protocol.typed_codec import TypedChannel

@@ -20,8 +20,8 @@ from gputui.head.server import FrontendConnection
 from gputui.model.bounds import KEPT_BYTES
 from gputui.model.plain_text import cut, safe_lines
 from gputui.model.snapshot import Event, Severity
+from gputui.protocol.channel import Prepared
 from gputui.protocol.frontend import Answer, Asked, EventHappened, ToFrontend
-from gputui.protocol.outgoing import Prepared
 from gputui.protocol.shared import LogLines
 
 logger = logging.getLogger(__name__)

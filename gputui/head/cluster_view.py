@@ -27,8 +27,8 @@ from gputui.model.snapshot import (
     WorkerState,
     WorkerStatus,
 )
+from gputui.protocol.channel import Prepared
 from gputui.protocol.frontend import HistoryTaken, SnapshotTaken
-from gputui.protocol.outgoing import Prepared
 
 if TYPE_CHECKING:
     from gputui.model.history import History

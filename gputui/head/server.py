@@ -20,8 +20,8 @@ from typing import Any
 from gputui.errors import ProtocolError
 from gputui.process.background import Background
 from gputui.protocol import hello
+from gputui.protocol.channel import Prepared
 from gputui.protocol.frontend import Attach, Attached, FromFrontend, ToFrontend
-from gputui.protocol.outgoing import Prepared
 from gputui.protocol.streams import ByteStream, SocketStream
 from gputui.protocol.typed_codec import TypedChannel, decode
 

@@ -21,17 +21,17 @@ import asyncio
 import contextlib
 import logging
 import math
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any, Generic, Self, TypeVar
 
 from gputui.errors import GputuiError, ProtocolError
 from gputui.model.bounds import LAST_LINE_CHARS, LAST_LINES
 from gputui.process.background import Background
 from gputui.protocol import codec
-from gputui.protocol.outgoing import Outgoing, Prepared
-from gputui.protocol.shared import Refused
-from gputui.protocol.streams import ByteStream, Deflated, Inflated
+from gputui.protocol.shared import Delivery, LogLines, Refused
+from gputui.protocol.streams import ByteStream, Deflated, Lines
 
 logger = logging.getLogger(__name__)
 
@@ -47,11 +47,9 @@ QUEUE_BYTES = 2**24
 MAX_FLOODS = 1000
 """Messages that may be left out, and wait."""
 
-LINES_AT_ONCE = 64
-"""After so many lines that were there already, other tasks get a turn."""
-
 FLUSH_S = 1.0
 
+Encode = Callable[[object], bytes]
 Sent = TypeVar("Sent")
 Received = TypeVar("Received")
 
@@ -92,7 +90,7 @@ class Channel(Generic[Sent, Received]):
         self._tasks = Background(self._sending_failed)
         self._tasks.start(self._write(), name="channel")
 
-    def send(self, message: Sent | Prepared) -> None:
+    def send(self, message: "Sent | Prepared") -> None:
         """Send a message without waiting; dropped when the channel has ended."""
         if self.broken:
             return
@@ -110,10 +108,8 @@ class Channel(Generic[Sent, Received]):
 
         Raises ProtocolError for a line that is no message; after one too long nothing comes.
         """
-        line = await self._lines.next()
-        if line is None:
-            return None
-        message: Received = self.decode(line, self._receives)
+        line = await self.read_line()
+        message: Received | None = None if line is None else self.decode(line, self._receives)
         return message
 
     def compress(self) -> None:
@@ -157,7 +153,7 @@ class Channel(Generic[Sent, Received]):
 
     async def skip_to(self, marker: bytes) -> bytes | None:
         """Skip to the line that has the marker; return the rest of that line, None at the end."""
-        while (line := await self._lines.next()) is not None:
+        while (line := await self.read_line()) is not None:
             before, found, after = line.partition(marker)
             if found:
                 return after
@@ -224,82 +220,85 @@ class Channel(Generic[Sent, Received]):
             self.send(Refused(request, words))  # type: ignore[arg-type]
 
 
-class Lines:
-    """The lines of a stream, however its bytes are cut."""
-
-    def __init__(
-        self, stream: ByteStream, max_bytes: int, lines_per_s: float, bytes_per_s: float
-    ) -> None:
-        self._stream = stream
-        self._max_bytes = max_bytes
-        self._lines_per_s = lines_per_s
-        self._bytes_per_s = bytes_per_s
-        self._lines: deque[bytes] = deque()
-        self._partial: list[bytes] = []
-        self._partial_bytes = 0
-        self._over = False
-        self._inflated: Inflated | None = None
-        self._taken = 0
-        self._second = 0.0
-        self._lines_this_second = 0
-        self._bytes_this_second = 0
-
-    async def next(self) -> bytes | None:
-        """Return the next line without its newline; None at the end of the stream.
-
-        Raises ProtocolError for one that is too long, which ends the stream, too.
-        """
-        await self._give_turns()
-        while not self._lines:
-            chunk = b"" if self._over else await self._read()
-            if not chunk:
-                return None
-            self._add(chunk)
-        line = self._lines.popleft()
-        self._lines_this_second += 1
-        self._bytes_this_second += len(line)
-        return line
-
-    def decompress(self) -> None:
-        """Take all bytes after the last line as compressed."""
-        came = b"\n".join([*self._lines, b"".join(self._partial)])
-        self._lines.clear()
-        self._partial, self._partial_bytes = [], 0
-        self._inflated = Inflated(came)
-
-    async def _read(self) -> bytes:
-        while self._inflated is None or not (piece := self._inflated.take()):
-            came = await self._stream.read()
-            if self._inflated is None or not came:
-                return came
-            self._inflated.add(came)
-        return piece
-
-    def _add(self, chunk: bytes) -> None:
-        head, *rest = chunk.split(b"\n")
-        self._partial.append(head)
-        self._partial_bytes += len(head)
-        if self._partial_bytes > self._max_bytes:
-            self._over = True
-            raise ProtocolError(f"a line of more than {self._max_bytes} bytes")
-        if rest:
-            self._lines.append(b"".join(self._partial))
-            self._lines.extend(rest[:-1])
-            self._partial, self._partial_bytes = [rest[-1]], len(rest[-1])
-
-    async def _give_turns(self) -> None:
-        """Let other tasks run while a peer sends without end, and keep to the rate."""
-        self._taken += 1
-        if self._taken % LINES_AT_ONCE == 0:
-            await asyncio.sleep(0)
-        now = asyncio.get_running_loop().time()
-        many = self._lines_this_second >= self._lines_per_s
-        if now < self._second + 1.0 and (many or self._bytes_this_second >= self._bytes_per_s):
-            await asyncio.sleep(self._second + 1.0 - now)
-            now = self._second + 1.0
-        if now >= self._second + 1.0:
-            self._second, self._lines_this_second, self._bytes_this_second = now, 0, 0
-
-
 async def _fail(error: Exception) -> Any:
     raise error
+
+
+class Prepared:
+    """A message for several channels: its line is made once, when the first of them sends it."""
+
+    __slots__ = ("_line", "message")
+
+    def __init__(self, message: object) -> None:
+        self.message = message
+        self._line = b""
+
+    def line(self, encode: Encode) -> bytes:
+        """Return the message as a line."""
+        self._line = self._line or encode(self.message)
+        return self._line
+
+
+class Outgoing:
+    """A queue of messages; `put` never waits, `pop` gives the lines to send."""
+
+    def __init__(self, encode: Encode, max_bytes: int, max_floods: int) -> None:
+        """Hold at most so many bytes of state, and so many messages that may be left out."""
+        self._encode = encode
+        self._max_bytes = max_bytes
+        self._max_floods = max_floods
+        self._bytes = 0
+        self._put = 0
+        self._waiting: OrderedDict[Any, Prepared] = OrderedDict()
+        """Messages by number, or those of which only the latest counts by their class and key."""
+        self._floods: deque[int] = deque()
+        """The numbers of the messages that may be left out."""
+        self._left_out: dict[str, LogLines] = {}
+        """By worker: without lines, which are counted."""
+
+    def put(self, message: object) -> None:
+        """Queue a message, or a `Prepared` one.
+
+        Raises ProtocolError when the peer stopped reading.
+        """
+        prepared = message if isinstance(message, Prepared) else Prepared(message)
+        message = prepared.message
+        delivery = getattr(message, "delivery", Delivery.STATE)
+        self._put += 1
+        key: Any = self._put
+        if delivery is Delivery.STATE:
+            size = len(prepared.line(self._encode))
+            if self._bytes and self._bytes + size > self._max_bytes:
+                raise ProtocolError(f"peer stopped reading ({self._bytes} bytes queued)")
+            self._bytes += size
+        elif delivery is Delivery.LATEST:
+            key = type(message), getattr(message, "delivery_key", None)
+        else:
+            self._floods.append(key)
+        self._waiting[key] = prepared
+        if len(self._floods) > self._max_floods:
+            self._leave_out(self._waiting.pop(self._floods.popleft()).message)
+
+    def pop(self) -> bytes | None:
+        """Return the next line; None when nothing waits."""
+        if not self._waiting:
+            return self._encode(self._left_out.popitem()[1]) if self._left_out else None
+        key, prepared = self._waiting.popitem(last=False)
+        if isinstance(message := prepared.message, LogLines):
+            self._floods.popleft()
+            if left_out := self._left_out.pop(message.worker, None):
+                dropped = message.dropped + left_out.dropped
+                return self._encode(replace(message, dropped=dropped))
+        elif isinstance(key, int):
+            self._bytes -= len(prepared.line(self._encode))
+        return prepared.line(self._encode)
+
+    def clear(self) -> None:
+        """Forget all that waits."""
+        self.__init__(self._encode, self._max_bytes, self._max_floods)  # type: ignore[misc]
+
+    def _leave_out(self, lines: object) -> None:
+        assert isinstance(lines, LogLines)
+        before = self._left_out.get(lines.worker)
+        dropped = lines.dropped + len(lines.lines) + (before.dropped if before else 0)
+        self._left_out[lines.worker] = replace(lines, lines=(), dropped=dropped)

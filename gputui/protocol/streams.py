@@ -26,6 +26,8 @@ LEVEL = 1
 WINDOW_BITS = 14
 """A host's telemetry before this one is within 16 kB; a head keeps as much for each host."""
 PIECE_BYTES = 2**16
+LINES_AT_ONCE = 64
+"""After so many lines that were there already, other tasks get a turn."""
 
 
 class ByteStream(Protocol):
@@ -209,3 +211,71 @@ class Inflated:
             raise ProtocolError(f"what came is not compressed as it should be: {error}") from error
         self._waiting = self._stream.unconsumed_tail
         return piece
+
+
+class Lines:
+    """The lines of a stream, however its bytes are cut."""
+
+    def __init__(
+        self, stream: ByteStream, max_bytes: int, lines_per_s: float, bytes_per_s: float
+    ) -> None:
+        self._stream = stream
+        self._max_bytes = max_bytes
+        self._lines_per_s = lines_per_s
+        self._bytes_per_s = bytes_per_s
+        self._came = bytearray()
+        self._inflated: Inflated | None = None
+        self._ended = False
+        self._taken = 0
+        self._second = 0.0
+        self._lines_this_second = 0
+        self._bytes_this_second = 0
+
+    async def next(self) -> bytes | None:
+        """Return the next line without its newline; None at the end of the stream.
+
+        Raises ProtocolError for one that is too long, which ends the stream, too.
+        """
+        await self._give_turns()
+        searched = 0
+        while (end := self._came.find(b"\n", searched)) < 0 and len(self._came) <= self._max_bytes:
+            chunk = b"" if self._ended else await self._read()
+            if not chunk:
+                return None
+            searched = len(self._came)
+            self._came += chunk
+        if not 0 <= end <= self._max_bytes:
+            self._ended = True
+            self._came.clear()
+            raise ProtocolError(f"a line of more than {self._max_bytes} bytes")
+        line = bytes(self._came[:end])
+        del self._came[: end + 1]
+        self._lines_this_second += 1
+        self._bytes_this_second += len(line)
+        return line
+
+    def decompress(self) -> None:
+        """Take all bytes after the last line as compressed."""
+        self._inflated = Inflated(bytes(self._came))
+        self._came.clear()
+
+    async def _read(self) -> bytes:
+        while self._inflated is None or not (piece := self._inflated.take()):
+            came = await self._stream.read()
+            if self._inflated is None or not came:
+                return came
+            self._inflated.add(came)
+        return piece
+
+    async def _give_turns(self) -> None:
+        """Let other tasks run while a peer sends without end, and keep to the rate."""
+        self._taken += 1
+        if self._taken % LINES_AT_ONCE == 0:
+            await asyncio.sleep(0)
+        now = asyncio.get_running_loop().time()
+        many = self._lines_this_second >= self._lines_per_s
+        if now < self._second + 1.0 and (many or self._bytes_this_second >= self._bytes_per_s):
+            await asyncio.sleep(self._second + 1.0 - now)
+            now = self._second + 1.0
+        if now >= self._second + 1.0:
+            self._second, self._lines_this_second, self._bytes_this_second = now, 0, 0

@@ -26,6 +26,7 @@ from gputui.head.requests import HISTORY_AFTER_S
 from gputui.model.readings import DeviceReading, HostReading
 from gputui.model.series import COARSE_ROWS, FINE_ROWS, Metric
 from gputui.model.snapshot import HostStatus, Snapshot, WorkerStatus
+from gputui.protocol.channel import Prepared
 from gputui.protocol.frontend import (
     EventHappened,
     FromFrontend,
@@ -34,7 +35,6 @@ from gputui.protocol.frontend import (
     SubscribeLogs,
     ToFrontend,
 )
-from gputui.protocol.outgoing import Prepared
 from gputui.protocol.shared import LogLines
 from gputui.protocol.streams import SocketStream
 from gputui.protocol.typed_codec import TypedChannel, encode
