@@ -26,7 +26,7 @@ from gputui.model.bounds import (
 )
 from gputui.model.series import Past
 from gputui.model.snapshot import Event, HostStatus, RunStatus, Session, Snapshot, WorkerStatus
-from gputui.protocol.shared import Delivery, LogLines, Refused
+from gputui.protocol.shared import Delivery, LogLines, Numbered, Refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,18 +42,16 @@ class Attach:
 
 
 @dataclass(frozen=True, slots=True)
-class AwaitWorkers:
+class AwaitWorkers(Numbered):
     """Answer with `Settled` once this many workers are up (None: all wanted), or no more will."""
 
-    request: Number
     workers: SignedNumber | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Scale:
+class Scale(Numbered):
     """Want this many workers (None: as many as the hosts give), on these hosts or all."""
 
-    request: Number
     workers: SignedNumber | None
     host: Name | None = None
     preview: bool = False
@@ -61,36 +59,32 @@ class Scale:
 
 
 @dataclass(frozen=True, slots=True)
-class RetireWorkers:
+class RetireWorkers(Numbered):
     """Retire these workers by name, moving what they hold first."""
 
-    request: Number
     names: Fleet[Name]
     preview: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class AddWorkers:
+class AddWorkers(Numbered):
     """Start workers on these devices (`host:gpu0` names) that have none."""
 
-    request: Number
     names: Fleet[Name]
     preview: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Restart:
+class Restart(Numbered):
     """Restart workers by name, those of a host by the host's name, or all with none named."""
 
-    request: Number
     names: Fleet[Name]
 
 
 @dataclass(frozen=True, slots=True)
-class Adapt:
+class Adapt(Numbered):
     """Let the number of workers follow the work between bounds, or stop that."""
 
-    request: Number
     minimum: SignedNumber
     maximum: SignedNumber
     on: bool = True
@@ -103,10 +97,9 @@ class Adapt:
 
 
 @dataclass(frozen=True, slots=True)
-class ChangeHosts:
+class ChangeHosts(Numbered):
     """Add the hosts of this hosts text, remove those named; `replace` makes the text the whole."""
 
-    request: Number
     text: Document = ""
     remove: Fleet[Name] = ()
     replace: bool = False
@@ -114,10 +107,9 @@ class ChangeHosts:
 
 
 @dataclass(frozen=True, slots=True)
-class RetryHosts:
+class RetryHosts(Numbered):
     """Try failed hosts again; all of them with none named."""
 
-    request: Number
     names: Fleet[Name] = ()
 
 
@@ -133,20 +125,18 @@ def new_run_id(preset: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class StartRun:
+class StartRun(Numbered):
     """Start a preset as a headless command attached to this cluster."""
 
-    request: Number
     preset: Line
     parameters: Options
     backend: Name = "auto"
 
 
 @dataclass(frozen=True, slots=True)
-class CancelRun:
+class CancelRun(Numbered):
     """Cancel a run of any frontend."""
 
-    request: Number
     id: Name
 
 
@@ -180,10 +170,8 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class Stop(Numbered):
     """Stop the cluster; the head closes the channel when everything is gone."""
-
-    request: Number
 
 
 Request = (
@@ -276,10 +264,9 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Previewed:
+class Previewed(Numbered):
     """A change's effect, before it is made."""
 
-    request: Number
     starts: Fleet[Name]
     """Worker names."""
     stops: Fleet[Name]
@@ -288,10 +275,9 @@ class Previewed:
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class Settled(Numbered):
     """The workers that are up, and what failed: hosts, and workers in a crash loop."""
 
-    request: Number
     workers: Fleet[Name]
     failed_hosts: Fleet[HostStatus]
     failed_workers: Fleet[WorkerStatus]
@@ -302,10 +288,9 @@ class Settled:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class Done(Numbered):
     """A request was carried out; `text` describes the outcome."""
 
-    request: Number
     text: Document = ""
 
 

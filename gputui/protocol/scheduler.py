@@ -19,7 +19,7 @@ from gputui.model.bounds import (
     WorkerNumber,
 )
 from gputui.model.snapshot import TaskGroupStatus, TaskSpan
-from gputui.protocol.shared import Delivery
+from gputui.protocol.shared import Delivery, Numbered
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +41,9 @@ class ConfigureScheduler:
 
 
 @dataclass(frozen=True, slots=True)
-class Retire:
+class Retire(Numbered):
     """Move what these workers hold elsewhere, then forget them; answered by `Retired`."""
 
-    request: Number
     names: Fleet[Name]
 
 
@@ -121,10 +120,9 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class Retired:
+class Retired(Numbered):
     """The named workers that moved their results and ended; the others could not."""
 
-    request: Number
     names: Fleet[Name]
     error: Document = ""
 

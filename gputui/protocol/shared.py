@@ -29,6 +29,13 @@ class Delivery(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Numbered:
+    """A request, or its answer: both have one number, which whoever asks chooses."""
+
+    request: Number
+
+
+@dataclass(frozen=True, slots=True)
 class LogLines:
     """Lines that workers printed, oldest first: from an agent, then to a frontend."""
 
@@ -44,8 +51,7 @@ class LogLines:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(Numbered):
     """A request was not carried out, or (request 0) the frontend is turned away."""
 
-    request: Number
     reason: Document
