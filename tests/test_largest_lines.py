@@ -134,7 +134,7 @@ class Handled:
 
     def __init__(self, gpus: int) -> None:
         self.one = SimulatedFleet(1, gpus=gpus)
-        events, logs = EventLog(lambda event: None), LogRelay([], lambda on: None)
+        events, logs = EventLog(lambda event: None), LogRelay(lambda on: None)
         self.one.head.tell, self.one.head.logs_printed = events.tell, logs.printed
 
     def took_s(self, message: Any) -> tuple[float, float]:

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Self
 from gputui.errors import HeadError, OtherVersionError, ProtocolError
 from gputui.model.snapshot import Session
 from gputui.process.background import Background, words
-from gputui.protocol import hello
 from gputui.protocol.channel import TRUSTED_LINE_BYTES
 from gputui.protocol.frontend import (
+    HELLO,
     Attach,
     Attached,
     FromFrontend,
@@ -31,6 +31,7 @@ from gputui.protocol.frontend import (
     SnapshotTaken,
     Stopped,
     ToFrontend,
+    why_refused,
 )
 from gputui.protocol.shared import Refused
 from gputui.protocol.streams import ByteStream, SocketStream
@@ -104,11 +105,11 @@ class HeadConnection:
         try:
             attach = Attach(_session(frontend), snapshots, compressed)
             # In one: a head of another version reads the first line only, and closes.
-            stream.write(hello.HELLO + encode(attach))
+            stream.write(HELLO + encode(attach))
             answer = await channel.read_line()
             if answer is None:
                 raise HeadError(GONE)
-            if reason := hello.why_refused(answer):
+            if reason := why_refused(answer):
                 raise OtherVersionError(reason)
             attached = decode(answer, Attached)
             if frontend in ("run", "python"):

@@ -10,8 +10,8 @@ import asyncio
 import itertools
 import logging
 import time
-from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Collection, Iterator
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Generic, TypeVar
 
@@ -41,39 +41,31 @@ class Kept(Generic[Item]):
 
     def __init__(self, *, max_bytes: int, bytes_each: int) -> None:
         self._max_bytes, self._bytes_each = max_bytes, bytes_each
-        self._items: OrderedDict[int, tuple[str, int, Item]] = OrderedDict()
-        self._of: defaultdict[str, deque[int]] = defaultdict(deque)
-        """Source → the numbers of its items."""
+        self._numbers = itertools.count()
+        self._of: defaultdict[str, deque[tuple[int, int, Item]]] = defaultdict(deque)
+        """Source → its items, each with a number and its size."""
         self._bytes: Counter[str] = Counter()
-        self._total = 0
-        self._added = 0
 
     def __iter__(self) -> Iterator[Item]:
-        return iter([item for _, _, item in self._items.values()])
+        return (item for *_, item in sorted(itertools.chain(*self._of.values())))
 
     def add(self, source: str, size: int, item: Item) -> None:
         """Add an item of so many bytes, and drop the oldest that the budgets have no room for."""
-        self._added += 1
-        self._items[self._added] = source, size, item
-        self._of[source].append(self._added)
+        self._of[source].append((next(self._numbers), size, item))
         self._bytes[source] += size
-        self._total += size
         while self._bytes[source] > self._bytes_each:
-            self._drop(self._of[source][0])
-        while self._total > self._max_bytes:
-            self._drop(next(iter(self._items)))
+            self._drop(source)
+        while self._bytes.total() > self._max_bytes:
+            self._drop(min(self._of, key=lambda each: self._of[each][0][0]))
 
     def clear(self) -> None:
         """Drop all."""
-        self._items.clear()
         self._of.clear()
         self._bytes.clear()
-        self._total = 0
 
-    def _drop(self, number: int) -> None:
-        source, size, _ = self._items.pop(number)
-        self._of[source].popleft()
-        self._total -= size
+    def _drop(self, source: str) -> None:
+        """Drop the oldest item of a source."""
+        _, size, _ = self._of[source].popleft()
         self._bytes[source] -= size
         if not self._of[source]:
             del self._of[source], self._bytes[source]
@@ -135,47 +127,33 @@ LINE_BYTES = 100
 
 
 class LogRelay:
-    """Passes `LogLines` on."""
+    """Passes `LogLines` on, and has them sent to the head only while a frontend wants them."""
 
-    def __init__(
-        self, frontends: Collection[FrontendConnection], follow: Callable[[bool], None]
-    ) -> None:
-        self._frontends = frontends
+    def __init__(self, follow: Callable[[bool], None]) -> None:
         self._follow = follow
+        self._following: set[FrontendConnection] = set()
         self._kept = Kept[LogLines](max_bytes=LOGS_BYTES, bytes_each=LOGS_BYTES_EACH)
 
     def subscribe(self, frontend: FrontendConnection, on: bool) -> None:
         """Start sending a frontend the workers' output, the kept lines first, or stop."""
-        followed = self._followed
-        if on and followed and not frontend.logs:
+        followed = bool(self._following)
+        if on and frontend not in self._following:
             for lines in self._kept:
                 frontend.send(replace(lines, earlier=True))
-        frontend.logs = on
-        self._settle(followed)
-
-    def frontend_left(self, frontend: FrontendConnection) -> None:
-        """Stop following when no frontend follows any more."""
-        if frontend.logs:
-            frontend.logs = False
-            self._settle(True)
+            self._following.add(frontend)
+        elif not on:
+            self._following.discard(frontend)
+        if bool(self._following) != followed:
+            self._kept.clear()
+            self._follow(on)
 
     def printed(self, lines: LogLines) -> None:
         """Pass lines on."""
         prepared = Prepared(lines)
         size = sum(LINE_BYTES + len(line) for line in lines.lines) + LINE_BYTES
         self._kept.add(host_of(lines.worker), size, lines)
-        for frontend in self._frontends:
-            if frontend.logs:
-                frontend.send(prepared)
-
-    @property
-    def _followed(self) -> bool:
-        return any(frontend.logs for frontend in self._frontends)
-
-    def _settle(self, before: bool) -> None:
-        if self._followed != before:
-            self._kept.clear()
-            self._follow(not before)
+        for frontend in self._following:
+            frontend.send(prepared)
 
 
 class Questions:
@@ -205,9 +183,7 @@ class Questions:
             return await answer
         finally:
             del self._open[number]
-            self._broadcast(
-                Asked(number, host, question.kind, question.text, question.secret, withdrawn=True)
-            )
+            self._broadcast(replace(asked, withdrawn=True))
 
     def take(self, answer: Answer) -> None:
         """Take a user's answer; one that comes too late is ignored."""

@@ -84,7 +84,7 @@ class Cluster:
             took=self.scheduler_took,
             ended=self.scheduler_ended,
         )
-        self.logs = LogRelay(self.server.frontends, lambda on: self.fleet.follow_logs(on))
+        self.logs = LogRelay(lambda on: self.fleet.follow_logs(on))
         self.fleet = Fleet(
             replace(_fleet_settings(config, self.name), frontends=self._frontend_pids),
             Desired(config.workers),

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from gputui.head.server import FrontendServer
+from gputui.head.server import FrontendConnection, FrontendServer
 from gputui.model.alarms import SERIOUS, AlarmKind, Alarms
 from gputui.model.readings import Owner
 from gputui.model.series import FINE_S, NOTHING, Row, of_device, of_host, of_worker
@@ -39,6 +39,8 @@ CLOSEST_S = 0.2
 REST = 8
 """Pause after a snapshot of thousands of GPUs, in multiples of the time that it took to make;
 encoding it is part of that pause."""
+HISTORY_AFTER_S = 0.2
+"""Delay before the history: the frontend draws the present state first."""
 ALARMS_INTERVAL_S = 2.0
 RECORDED_ELSEWHERE = frozenset(
     {AlarmKind.FAILED, AlarmKind.SILENT, AlarmKind.CRASHED, AlarmKind.CRASH_LOOP}
@@ -140,6 +142,16 @@ class RecentHistory:
         for host in tuple(self._keys):
             if (keys := self._keys.get(host)) is not None:
                 yield HistoryTaken(**asdict(self._make().taken(host, keys)))
+
+    async def send_to(self, frontend: FrontendConnection) -> None:
+        """Send the history, a host at a time, no faster than the frontend reads."""
+        await asyncio.sleep(HISTORY_AFTER_S)
+        for taken in self.taken():
+            if frontend.gone.is_set():
+                return
+            frontend.send(taken)
+            await frontend.channel.flush(None)
+            await asyncio.sleep(0)  # a channel that has ended holds nothing up
 
     def _make(self) -> "History":
         if self._history is None:

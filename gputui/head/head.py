@@ -10,12 +10,24 @@ from typing import Any
 
 from gputui.head.certificate import make_certificate
 from gputui.head.cluster import Cluster
-from gputui.head.cluster_view import AlarmWatch, ClusterView, RecentHistory
-from gputui.head.requests import Requests
+from gputui.head.cluster_view import INTERVAL_S, AlarmWatch, ClusterView, RecentHistory
+from gputui.head.requests import HANDLERS, start_run, stop
+from gputui.head.server import Answering, FrontendConnection
 from gputui.model.snapshot import Severity
 from gputui.process.background import Background, words
 from gputui.protocol.agent import Credentials
-from gputui.protocol.frontend import Stopped
+from gputui.protocol.frontend import (
+    Answer,
+    EventHappened,
+    FromFrontend,
+    ReportRun,
+    Request,
+    SnapshotTaken,
+    StartRun,
+    Stop,
+    Stopped,
+    SubscribeLogs,
+)
 from gputui.protocol.starter import ConfigureHead
 
 logger = logging.getLogger(__name__)
@@ -36,8 +48,10 @@ class Head(Cluster):
         self.history = RecentHistory(
             lambda: self.fleet.host_statuses, lambda: self.fleet.cpu_workers
         )
-        Requests(self, self.view, self.history)
+        self.server.attached, self.server.received = self.attached, self._received
+        self.server.settled, self.server.left = self._settled, self._left
         self._tasks = Background(self._task_failed)
+        self._sending = Background(self._sending_failed)
 
     async def run(self, opened: Callable[[str], None]) -> None:
         """Bring the cluster up, call `opened` with the server's socket, and stay until the end."""
@@ -57,6 +71,47 @@ class Head(Cluster):
             await self._end(Stopped("the head failed", failed=True))
             raise
         await self._end(stopped)
+
+    def _settled(self, frontend: FrontendConnection) -> None:
+        """Send a watching frontend the present state, then past events."""
+        self.fleet.frontends_changed()
+        if frontend.snapshots:
+            for event in self.event_log.events:
+                frontend.send(EventHappened(event))
+            for asked in self.questions.open:
+                frontend.send(asked)
+            frontend.send(SnapshotTaken(self.view.recent(INTERVAL_S)))
+            self.view.changed.set()
+            self._sending.start(self.history.send_to(frontend), "sending the history")
+
+    def _left(self, frontend: FrontendConnection) -> None:
+        """Forget the frontend's subscriptions."""
+        self.runs.frontend_left(frontend)
+        self.logs.subscribe(frontend, False)
+        self.fleet.frontends_changed()
+
+    def _received(self, frontend: FrontendConnection, message: FromFrontend) -> Answering:
+        """Handle a frontend's message; return the coroutine whose result answers a request."""
+        match message:
+            case ReportRun():
+                self.runs.report(frontend, message)
+            case SubscribeLogs(on):
+                self.logs.subscribe(frontend, on)
+            case Answer():
+                self.questions.take(message)
+            case Stop():
+                return stop(self, message, frontend.session)
+            case StartRun():
+                return start_run(self, message, frontend.session)
+            case _ if isinstance(message, Request):
+                return HANDLERS[type(message)](self, message)
+            case _:
+                logger.warning("a frontend sent %s", type(message).__name__)
+        return None
+
+    def _sending_failed(self, what: str, error: Exception) -> None:
+        """Record it: the frontend has no past, and the cluster goes on."""
+        self.tell(Severity.ERROR, "cluster", "failed", f"{what}: {words(error)}")
 
     async def _lasting(self, what: str, work: Callable[[], Awaitable[None]]) -> None:
         """Keep work going: where it fails, record that once and begin again after a while."""

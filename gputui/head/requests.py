@@ -1,11 +1,10 @@
 """Carry out frontends' requests, or preview them.
 
-Each request is answered by `Done`, `Previewed`, `Settled` or `Refused` with its number. One table
-says which function does what.
+Each returns its answer, or raises HeadError with why it is refused. `HANDLERS` says which function
+does what.
 """
 
 import asyncio
-import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -14,106 +13,27 @@ from gputui.errors import HeadError
 from gputui.fleet import desired
 from gputui.fleet.desired import AdaptiveBounds, Desired
 from gputui.head.cluster import Cluster
-from gputui.head.cluster_view import INTERVAL_S, ClusterView, RecentHistory
 from gputui.head.scheduler_process import REPORT_INTERVAL_S
-from gputui.head.server import Answering, FrontendConnection
 from gputui.model.hosts import Host, parse_hosts
 from gputui.model.plan import Changes
 from gputui.model.snapshot import HostState, Session, Severity, WorkerState
-from gputui.process.background import Background, words
 from gputui.protocol.frontend import (
     Adapt,
     AddWorkers,
-    Answer,
     AwaitWorkers,
     CancelRun,
     ChangeHosts,
     Done,
-    EventHappened,
-    FromFrontend,
     Previewed,
     Reply,
-    ReportRun,
-    Request,
     Restart,
     RetireWorkers,
     RetryHosts,
     Scale,
     Settled,
-    SnapshotTaken,
     StartRun,
     Stop,
-    SubscribeLogs,
 )
-
-logger = logging.getLogger(__name__)
-
-HISTORY_AFTER_S = 0.2
-"""Delay before the history: the frontend draws the present state first."""
-
-
-class Requests:
-    """Handles what the server's frontends send."""
-
-    def __init__(self, cluster: Cluster, view: ClusterView, history: RecentHistory) -> None:
-        self._cluster, self._view, self._history = cluster, view, history
-        self._tasks = Background(self._failed)
-        server = cluster.server
-        server.attached, server.received = cluster.attached, self._received
-        server.settled, server.left = self._settled, self._left
-
-    def _settled(self, frontend: FrontendConnection) -> None:
-        """Send a watching frontend the present state, then past events."""
-        cluster = self._cluster
-        cluster.fleet.frontends_changed()
-        if frontend.snapshots:
-            for event in cluster.event_log.events:
-                frontend.send(EventHappened(event))
-            for asked in cluster.questions.open:
-                frontend.send(asked)
-            frontend.send(SnapshotTaken(self._view.recent(INTERVAL_S)))
-            self._view.changed.set()
-            self._tasks.start(self._send_history(frontend), "sending the history")
-
-    def _left(self, frontend: FrontendConnection) -> None:
-        """Forget the frontend's subscriptions."""
-        cluster = self._cluster
-        cluster.runs.frontend_left(frontend)
-        cluster.logs.frontend_left(frontend)
-        cluster.fleet.frontends_changed()
-
-    def _received(self, frontend: FrontendConnection, message: FromFrontend) -> Answering:
-        """Handle a frontend's message; return the coroutine whose result answers a request."""
-        cluster = self._cluster
-        match message:
-            case ReportRun():
-                cluster.runs.report(frontend, message)
-            case SubscribeLogs(on):
-                cluster.logs.subscribe(frontend, on)
-            case Answer():
-                cluster.questions.take(message)
-            case Stop():
-                return _stop(cluster, message, frontend.session)
-            case StartRun():
-                return _start_run(cluster, message, frontend.session)
-            case _ if isinstance(message, Request):
-                return _HANDLERS[type(message)](cluster, message)
-            case _:
-                logger.warning("a frontend sent %s", type(message).__name__)
-        return None
-
-    async def _send_history(self, frontend: FrontendConnection) -> None:
-        """Send the history, a host at a time, no faster than the frontend reads."""
-        await asyncio.sleep(HISTORY_AFTER_S)
-        for taken in self._history.taken():
-            if frontend.gone.is_set():
-                return
-            frontend.send(taken)
-            await frontend.channel.flush(None)
-            await asyncio.sleep(0)  # a channel that has ended holds nothing up
-
-    def _failed(self, what: str, error: Exception) -> None:
-        self._cluster.tell(Severity.ERROR, "cluster", "failed", f"{what}: {words(error)}")
 
 
 async def _await_workers(cluster: Cluster, request: AwaitWorkers) -> Reply:
@@ -245,7 +165,7 @@ async def _retry(cluster: Cluster, request: RetryHosts) -> Reply:
     return Done(request.request, f"trying {', '.join(tried) or 'nothing'} again")
 
 
-async def _start_run(cluster: Cluster, request: StartRun, session: Session) -> Reply:
+async def start_run(cluster: Cluster, request: StartRun, session: Session) -> Reply:
     if not cluster.fleet.worker_table.up:
         raise HeadError("no worker is up yet")
     return Done(request.request, await cluster.runs.start(request, session.user))
@@ -256,7 +176,7 @@ async def _cancel_run(cluster: Cluster, request: CancelRun) -> Reply:
     return Done(request.request, "cancelled")
 
 
-async def _stop(cluster: Cluster, request: Stop, session: Session) -> Reply:
+async def stop(cluster: Cluster, request: Stop, session: Session) -> Reply:
     asyncio.get_running_loop().call_soon(cluster.stop, f"stopped by {session}")
     return Done(request.request, "stopping")
 
@@ -332,7 +252,7 @@ def _workers_of(cluster: Cluster, names: tuple[str, ...]) -> tuple[str, ...]:
     )
 
 
-_HANDLERS: Mapping[type, Callable[[Cluster, Any], Coroutine[Any, Any, Reply]]] = {
+HANDLERS: Mapping[type, Callable[[Cluster, Any], Coroutine[Any, Any, Reply]]] = {
     AwaitWorkers: _await_workers,
     Scale: _scale,
     RetireWorkers: _retire,

@@ -19,9 +19,8 @@ from typing import Any
 
 from gputui.errors import ProtocolError
 from gputui.process.background import Background
-from gputui.protocol import hello
 from gputui.protocol.channel import Prepared
-from gputui.protocol.frontend import Attach, Attached, FromFrontend, ToFrontend
+from gputui.protocol.frontend import Attach, Attached, FromFrontend, ToFrontend, refusal, refused
 from gputui.protocol.streams import ByteStream, SocketStream
 from gputui.protocol.typed_codec import TypedChannel, decode
 
@@ -46,7 +45,6 @@ class FrontendConnection:
         """Of the process at the other end, by the kernel; None where that is no socket."""
         self.session = replace(attach.session, attached_at=time.time())
         self.snapshots = attach.snapshots
-        self.logs = False
         self.channel = channel
         self.gone = asyncio.Event()
 
@@ -119,8 +117,8 @@ class FrontendServer:
         """Serve a frontend until it disconnects; its requests continue."""
         try:
             async with asyncio.timeout(ATTACH_S):
-                if refusal := hello.refusal(await channel.read_line() or b""):
-                    channel.stream.write(hello.refused(refusal))
+                if why := refusal(await channel.read_line() or b""):
+                    channel.stream.write(refused(why))
                     return
                 attach = decode(await channel.read_line() or b"", Attach)
                 frontend = FrontendConnection(attach, channel, pid)

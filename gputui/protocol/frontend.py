@@ -1,14 +1,16 @@
 """Frontend ↔ head: a user's or a program's requests, and what happens in a cluster.
 
-A frontend says its version (`hello`) and `Attach`, and is `Attached` or `Refused`. Every `Request`
+A frontend says its version, `["Attach", 7]`, then `Attach`, and is `Attached`. A head of another
+version answers `["Refused", 0, why]` and ends the connection. Every `Request`
 carries a number, which its answer has, too: a `Reply`, or `Refused`.
 """
 
+import json
 import secrets
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from gputui.model.bounds import (
     Bytes,
@@ -26,6 +28,8 @@ from gputui.model.bounds import (
 )
 from gputui.model.series import Past
 from gputui.model.snapshot import Event, HostStatus, RunStatus, Session, Snapshot, WorkerStatus
+from gputui.protocol import VERSION
+from gputui.protocol.codec import to_line
 from gputui.protocol.shared import Delivery, LogLines, Numbered, Refused
 
 
@@ -335,3 +339,47 @@ ToFrontend = (
     | Refused
 )
 """What a head sends."""
+
+HELLO = to_line(["Attach", VERSION])
+"""A frontend's first line, and a head's refusal of it, are alike in every version."""
+
+
+def refusal(line: bytes) -> str:
+    """Return why a frontend is turned away by its first line; "" when it is not.
+
+    >>> refusal(HELLO), refusal(b"hello")
+    ('', 'the first message must be Attach')
+    """
+    match _parsed(line):
+        case ["Attach", int(version), *_]:
+            if version == VERSION:
+                return ""
+            return (
+                f"this cluster's head speaks version {VERSION} of the protocol, and this frontend "
+                f"{version}: use the gputui that started the cluster, or restart the cluster"
+            )
+    return "the first message must be Attach"
+
+
+def refused(reason: str) -> bytes:
+    """Return the line that turns a frontend away.
+
+    >>> why_refused(refused("no")), why_refused(b'["Attached",{}]')
+    ('no', '')
+    """
+    return to_line(["Refused", 0, reason])
+
+
+def why_refused(line: bytes) -> str:
+    """Return why a head turns this frontend away; "" where it does not."""
+    match _parsed(line):
+        case ["Refused", 0, str(reason)]:
+            return reason
+    return ""
+
+
+def _parsed(line: bytes) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return None

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from gputui.demo import Shape
-from gputui.head.requests import HISTORY_AFTER_S
+from gputui.head.cluster_view import HISTORY_AFTER_S
 from gputui.model.readings import DeviceReading, HostReading
 from gputui.model.series import COARSE_ROWS, FINE_ROWS, Metric
 from gputui.model.snapshot import HostStatus, Snapshot, WorkerStatus

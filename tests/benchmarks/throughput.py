@@ -28,8 +28,7 @@ from gputui import GPUCluster
 from gputui.model.snapshot import Session
 from gputui.process.procfs import TICKS_PER_S, process_stat
 from gputui.protocol.connection_file import find_cluster
-from gputui.protocol.frontend import Attach
-from gputui.protocol.hello import HELLO
+from gputui.protocol.frontend import HELLO, Attach
 from gputui.protocol.typed_codec import encode
 from tests.benchmarks import plain
 from tests.benchmarks.sides import own_folders, row

@@ -4,12 +4,11 @@ import asyncio
 import base64
 from collections.abc import Iterator
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from gputui.head import requests
+from gputui.head import cluster_view
 from gputui.head.broadcasts import EVENTS_BYTES_EACH, EventLog
 from gputui.head.cluster_view import RecentHistory
 from gputui.head.server import FrontendConnection
@@ -170,15 +169,12 @@ async def test_nothing_is_packed_for_a_frontend_that_has_left(
             packed.append(number)
             yield kept.taken()
 
-    monkeypatch.setattr(requests, "HISTORY_AFTER_S", 0.0)
-    serving = requests.Requests(
-        SimpleNamespace(server=SimpleNamespace(), attached=None),
-        SimpleNamespace(),
-        SimpleNamespace(taken=taken),
-    )
+    monkeypatch.setattr(cluster_view, "HISTORY_AFTER_S", 0.0)
+    history = RecentHistory(tuple)
+    monkeypatch.setattr(history, "taken", taken)
     one, other = memory_pair(FromFrontend, ToFrontend)
     frontend = FrontendConnection(Attach(Session("screen"), True), one, None)
-    sending = asyncio.create_task(serving._send_history(frontend))
+    sending = asyncio.create_task(history.send_to(frontend))
     async for _ in other:
         await other.close()
         await one.close()

@@ -22,12 +22,12 @@ from gputui.model.snapshot import Severity
 from gputui.protocol.shared import LogLines
 
 class Following:
-    logs = True
     def send(self, message):
         pass
 
 events = EventLog(lambda event: None)
-logs = LogRelay([Following()], lambda on: None)
+logs = LogRelay(lambda on: None)
+logs.subscribe(Following(), True)
 before = peak_bytes()
 for number in range(1_000):
     host = f"host{{number % 200}}"
@@ -67,7 +67,7 @@ def gpus(number):
 
 async def main():
     one = SimulatedFleet(1, gpus=GPUS)
-    events, kept = EventLog(lambda event: None), LogRelay([], lambda on: None)
+    events, kept = EventLog(lambda event: None), LogRelay(lambda on: None)
     one.head.tell, one.head.logs_printed = events.tell, kept.printed
     history = RecentHistory(lambda: one.fleet.host_statuses, lambda: one.fleet.cpu_workers)
     await one.up(GPUS)

@@ -12,6 +12,7 @@ from gputui.head.server import FrontendConnection, FrontendServer
 from gputui.model.snapshot import ClusterState, SchedulerState, SchedulerStatus, Session, Snapshot
 from gputui.protocol.channel import MAX_FLOODS, QUEUE_BYTES
 from gputui.protocol.frontend import (
+    HELLO,
     Attach,
     Attached,
     Done,
@@ -20,7 +21,6 @@ from gputui.protocol.frontend import (
     SnapshotTaken,
     Stopped,
 )
-from gputui.protocol.hello import HELLO
 from gputui.protocol.shared import LogLines
 from gputui.protocol.typed_codec import decode, encode
 
