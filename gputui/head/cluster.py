@@ -34,7 +34,7 @@ from gputui.model.snapshot import ClusterState, Session, Severity, Snapshot, Tas
 from gputui.protocol.agent import Credentials
 from gputui.protocol.connection_file import ConnectionFile, NameLock
 from gputui.protocol.frontend import Attached, SchedulerReady, Stopped, Stopping
-from gputui.protocol.scheduler import Counts, RetiredByClient, SchedulerStarted
+from gputui.protocol.scheduler import Counts, Remove, RetiredByClient, SchedulerStarted
 from gputui.protocol.starter import ConfigureHead
 from gputui.version import __version__
 
@@ -90,7 +90,7 @@ class Cluster:
             Desired(config.workers),
             opener,
             retire=self.scheduler.retire,
-            remove=self.scheduler.remove,
+            remove=lambda names, reason: self.scheduler.send(Remove(names, reason)),
             tell=self.tell,
             changed=self.fleet_changed,
             restarted=self.runs.worker_restarted,

@@ -34,6 +34,7 @@ from gputui.protocol.frontend import (
     StartRun,
     Stop,
 )
+from gputui.protocol.scheduler import Aim
 
 
 async def _await_workers(cluster: Cluster, request: AwaitWorkers) -> Reply:
@@ -120,7 +121,7 @@ async def _adapt(cluster: Cluster, request: Adapt) -> Reply:
         cluster.adaptive = AdaptiveBounds(
             request.minimum, request.maximum, request.wait_count, every
         )
-        cluster.scheduler.aim(request.target_duration_s)
+        cluster.scheduler.send(Aim(request.target_duration_s))
     bounds = f"between {request.minimum} and {request.maximum} workers"
     text = f"adaptive: {bounds}" if request.on else "no longer adaptive"
     cluster.tell(Severity.INFO, "cluster", "scaled", text)

@@ -22,17 +22,15 @@ from gputui.folders import scheduler_scratch_folder
 from gputui.model.snapshot import SchedulerState, SchedulerStatus, Severity
 from gputui.process.background import Background, words
 from gputui.process.child import Child
-from gputui.process.procfs import TICKS_PER_S, process_stat
+from gputui.process.procfs import CpuMeter, process_stat
 from gputui.process.search_path import own_python
 from gputui.protocol import VERSION
 from gputui.protocol.agent import Credentials
 from gputui.protocol.channel import TRUSTED_LINE_BYTES
 from gputui.protocol.scheduler import (
-    Aim,
     ConfigureScheduler,
     Counts,
     FromScheduler,
-    Remove,
     Retire,
     Retired,
     RetiredByClient,
@@ -146,7 +144,7 @@ class SchedulerProcess:
     def configure(self, credentials: Credentials) -> None:
         """Have it listen, with this certificate and configuration."""
         self._credentials = credentials
-        self._send(
+        self.send(
             ConfigureScheduler(
                 version=VERSION,
                 host=self._host,
@@ -169,7 +167,7 @@ class SchedulerProcess:
             raise HeadError("there is no scheduler now")
         number = next(self._numbers)
         answer = self._waiting[number] = asyncio.get_running_loop().create_future()
-        self._send(Retire(number, names))
+        self.send(Retire(number, names))
         try:
             retired: Retired = await answer
         finally:
@@ -178,20 +176,12 @@ class SchedulerProcess:
             logger.warning("retiring %s: %s", ", ".join(names), retired.error)
         return retired.names
 
-    def remove(self, names: tuple[str, ...], reason: str) -> None:
-        """Forget workers that are gone, so that their names are free."""
-        self._send(Remove(names, reason))
-
-    def aim(self, target_duration_s: float | None) -> None:
-        """Ask for as many workers as do the work in that time; None is as Dask is configured."""
-        self._send(Aim(target_duration_s))
-
     async def stop(self) -> None:
         """End it; killed where it does not end by itself."""
         self._stopping = True
         if self._child is None or self._task is None:
             return
-        self._send(StopScheduler())
+        self.send(StopScheduler())
         done, _ = await asyncio.wait({self._task}, timeout=STOP_S)
         if not done:
             await self._child.end(0.0)
@@ -211,7 +201,7 @@ class SchedulerProcess:
         if self.started is None or self._child is None:
             return SchedulerStatus(SchedulerState.STARTING)
         busy_s, counts = self.busy_s, self.counts
-        cpu_percent, rss_bytes = self._meter.read(self._child.pid)
+        stat = process_stat(self._child.pid)
         return SchedulerStatus(
             state=SchedulerState.BUSY if busy_s else SchedulerState.RUNNING,
             address=self.address,
@@ -220,11 +210,12 @@ class SchedulerProcess:
             tasks=counts.tasks if counts else 0,
             queued=counts.queued if counts else 0,
             clients=counts.clients if counts else 0,
-            cpu_percent=cpu_percent,
-            rss_bytes=rss_bytes,
+            cpu_percent=self._meter.percent(stat, time.monotonic()) if stat else None,
+            rss_bytes=stat.rss_bytes if stat else None,
         )
 
-    def _send(self, message: ToScheduler) -> None:
+    def send(self, message: ToScheduler) -> None:
+        """Send it a message; nobody gets it while there is no process."""
         if self._channel is not None:
             self._channel.send(message)
 
@@ -299,21 +290,3 @@ def environment(cluster_id: str) -> dict[str, str]:
     """
     own = {name: value for name, value in os.environ.items() if name not in SSH_AGENT}
     return {**own, "GPUTUI_CLUSTER": cluster_id}
-
-
-class CpuMeter:
-    """The CPU that a process uses between two readings, and its memory."""
-
-    def __init__(self) -> None:
-        self._last = (0.0, 0)
-
-    def read(self, pid: int) -> tuple[float | None, int | None]:
-        """Return (percent of one CPU, resident bytes); None where it is not known."""
-        stat, now = process_stat(pid), time.monotonic()
-        if stat is None:
-            return None, None
-        before, ticks = self._last
-        self._last = (now, stat.cpu_ticks)
-        if not before or now <= before:
-            return None, stat.rss_bytes
-        return 100.0 * (stat.cpu_ticks - ticks) / TICKS_PER_S / (now - before), stat.rss_bytes

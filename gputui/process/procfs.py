@@ -166,6 +166,21 @@ def process_stat(pid: int) -> ProcessStat | None:
         return None
 
 
+class CpuMeter:
+    """The CPU that a process uses between two readings."""
+
+    def __init__(self) -> None:
+        self._last: tuple[float, ProcessStat] | None = None
+
+    def percent(self, stat: ProcessStat, now_s: float) -> float | None:
+        """Return the percent of one CPU since the reading before; None without one."""
+        last, self._last = self._last, (now_s, stat)
+        if last is None or now_s <= last[0] or stat.start_ticks != last[1].start_ticks:
+            return None
+        used_s = (stat.cpu_ticks - last[1].cpu_ticks) / TICKS_PER_S
+        return round(100.0 * used_s / (now_s - last[0]), 1)
+
+
 def own_machine() -> str:
     """Return this machine's name and, if it has one, its machine-id(5): unique together."""
     try:

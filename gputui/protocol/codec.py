@@ -46,7 +46,7 @@ def decode(line: bytes, messages: Any) -> Any:
     """
     try:
         name, value = json.loads(line)
-        return _inward(value, by_name(messages)[name])
+        return inward(value, by_name(messages)[name])
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ProtocolError(f"not a message of this version: {shown(line)}") from error
 
@@ -105,7 +105,7 @@ def _outward(value: Any, hint: Any) -> Any:
     return None if optional else min(max(value, bounds.least), bounds.most)
 
 
-def _inward(value: Any, hint: Any) -> Any:
+def inward(value: Any, hint: Any) -> Any:
     """Return JSON as a value of this type; TypeError, KeyError or ValueError where it is none."""
     kind, _, optional = apart(hint)
     if value is None and optional:
@@ -113,12 +113,12 @@ def _inward(value: Any, hint: Any) -> Any:
     has_fields = is_dataclass(kind)
     if has_fields:
         parts = hints_of(kind)
-        return kind(**{name: _inward(each, parts[name]) for name, each in value.items()})
+        return kind(**{name: inward(each, parts[name]) for name, each in value.items()})
     if typing.get_origin(kind) is tuple:
         part, *others = typing.get_args(kind)
         if type(value) is not list or (... not in others and len(value) != 1 + len(others)):
             raise TypeError
-        return tuple([_inward(each, part) for each in value])
+        return tuple([inward(each, part) for each in value])
     if issubclass(kind, StrEnum):
         return kind(value)
     if type(value) not in ((float, int) if kind is float else (kind,)):

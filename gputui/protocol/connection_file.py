@@ -15,13 +15,14 @@ import re
 import shutil
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from gputui.errors import HeadError, UsageError
 from gputui.folders import runtime_folder, scheduler_scratch_folder
 from gputui.model.bounds import LAST_MOMENT
+from gputui.protocol.codec import hints_of, inward
 from gputui.version import __version__
 
 MAX_NAME_BYTES = 100
@@ -100,17 +101,14 @@ def find_cluster(name: str) -> ConnectionFile | None:
 
 def parse(said: Any) -> ConnectionFile | None:
     """Parse a connection file of any version; return None for any other content."""
-    if not isinstance(said, dict):
+    known = hints_of(ConnectionFile)
+    try:
+        found: ConnectionFile = inward(
+            {name: value for name, value in said.items() if name in known}, ConnectionFile
+        )
+    except (AttributeError, TypeError):
         return None
-    found = {each.name: said[each.name] for each in fields(ConnectionFile) if each.name in said}
-    kinds: dict[Any, Any] = {str: str, int: int, float: int | float}
-    fits = all(
-        isinstance(found.get(each.name, each.default), kinds[each.type])
-        for each in fields(ConnectionFile)
-    )
-    if not fits or not 0 <= found["started_at"] <= LAST_MOMENT:
-        return None
-    return ConnectionFile(**found)
+    return found if 0 <= found.started_at <= LAST_MOMENT else None
 
 
 def check_name(name: str) -> str:

@@ -130,27 +130,14 @@ class WorkerMeter:
     def __init__(self, pid: int, clock: Callable[[], float]) -> None:
         self._pid = pid
         self._clock = clock
-        self._last: tuple[float, procfs.ProcessStat] | None = None
+        self._cpu = procfs.CpuMeter()
 
     def read(self, name: str) -> WorkerReading:
         """Return the worker now, all None when its process is gone."""
-        stat, now_s = procfs.process_stat(self._pid), self._clock()
-        if stat is None:
-            self._last = None
+        if (stat := procfs.process_stat(self._pid)) is None:
             return WorkerReading(name, None, None, None)
-        percent = self._cpu_percent(stat, now_s)
-        self._last = (now_s, stat)
-        files = procfs.open_files(self._pid)
+        percent, files = self._cpu.percent(stat, self._clock()), procfs.open_files(self._pid)
         return WorkerReading(name, percent, stat.rss_bytes, files, stat.stopped)
-
-    def _cpu_percent(self, stat: procfs.ProcessStat, now_s: float) -> float | None:
-        if self._last is None:
-            return None
-        before_s, before = self._last
-        if now_s <= before_s or stat.start_ticks != before.start_ticks:
-            return None
-        used_s = (stat.cpu_ticks - before.cpu_ticks) / procfs.TICKS_PER_S
-        return round(100.0 * used_s / (now_s - before_s), 1)
 
 
 def percent(part: float, whole: float) -> float | None:
