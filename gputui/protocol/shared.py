@@ -30,7 +30,7 @@ class Delivery(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Numbered:
-    """A request, or its answer: both have one number, which whoever asks chooses."""
+    """A request, or its answer, which has the same number."""
 
     request: Number
 
