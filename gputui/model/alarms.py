@@ -67,6 +67,8 @@ class Alarm:
     """A slot's key, a host's name, or "cluster"."""
     kind: AlarmKind
     since: float
+    held_at: float
+    """When its condition last held; in the past while the alarm is shown a little longer."""
 
     @property
     def serious(self) -> bool:
@@ -113,7 +115,7 @@ class Alarms:
     def __iter__(self) -> Iterator[Alarm]:
         """Give the alarms, the serious ones first, then the oldest."""
         raised = [
-            Alarm(subject, kind, condition.began_at)
+            Alarm(subject, kind, condition.began_at, condition.seen_at)
             for (subject, kind), condition in self._conditions.items()
             if condition.raised
         ]

@@ -144,3 +144,12 @@ def test_trouble_is_said_under_the_status_worst_first_with_what_to_press() -> No
     assert first.endswith("0 r retries")
     assert second.startswith(" ▲ a:gpu0  throttled to 1267 MHz for 6s")
     assert text(trouble_lines(watched, 100, 1))[0].endswith("+1 more  ! lists all")
+
+
+def test_trouble_that_is_over_is_not_said_to_last() -> None:
+    watched = Watched()
+    for at, state in enumerate((WorkerState.SILENT, WorkerState.SILENT, WorkerState.IDLE)):
+        seen = snapshot(host("h", device()), workers=(worker(state=state),), at=EPOCH + 2 * at)
+        watched.take(replace(seen, sequence=at + 1))
+        (line,) = text(trouble_lines(watched, 100, 3))
+        assert ("for 2s" in line) == (at == 1) and ("until 2s ago" in line) == (at == 2)

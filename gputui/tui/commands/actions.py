@@ -21,7 +21,7 @@ from gputui.tui.completion import (
     workers,
 )
 from gputui.tui.filter import no_such
-from gputui.tui.rendering.format import age, safe
+from gputui.tui.rendering.format import lasted, safe
 from gputui.tui.rendering.lines import fitted
 from gputui.tui.rendering.palette import THEMES
 from gputui.tui.views import VIEWS, ViewKind
@@ -54,7 +54,7 @@ async def _alarms(app: "ScreenApp") -> None:
             Content.assemble(
                 (fitted(safe(alarm.subject), 26), "bold"),
                 (fitted(alarm.kind.value, 26), "$text-error" if alarm.serious else "$text-warning"),
-                (f" for {age(now - alarm.since)}", "dim"),
+                (f" {lasted(alarm.since, alarm.held_at, now)}", "dim"),
             ),
         )
         for alarm in app.watched.alarms

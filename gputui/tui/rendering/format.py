@@ -100,6 +100,16 @@ def many(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
+def lasted(began_at: float, held_at: float, now: float) -> str:
+    """Return for how long something has lasted, or how long ago it ended.
+
+    >>> lasted(10.0, 25.0, 25.0), lasted(10.0, 22.0, 25.0)
+    ('for 15s', 'until 3s ago')
+    """
+    over = now > held_at
+    return f"until {age(now - held_at)} ago" if over else f"for {age(now - began_at)}"
+
+
 def age(seconds: float | None) -> str:
     """Return a span of time in its largest unit.
 

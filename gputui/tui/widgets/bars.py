@@ -311,7 +311,7 @@ def trouble_lines(watched: Watched, width: int, most: int) -> list[Line]:
 def _detail(watched: Watched, alarm: Alarm) -> str:
     """Return the details of an alarm."""
     assert watched.snapshot is not None
-    age = fmt.age(watched.snapshot.taken_at - alarm.since)
+    lasted = fmt.lasted(alarm.since, alarm.held_at, watched.snapshot.taken_at)
     host = next((host for host in watched.snapshot.hosts if host.name == alarm.subject), None)
     slot = next((slot for slot in watched.slots if slot.key == alarm.subject), None)
     if host is not None and host.reason:
@@ -320,8 +320,8 @@ def _detail(watched: Watched, alarm: Alarm) -> str:
     if reasons:
         return fmt.safe(f": {reasons[0].partition(chr(10))[0]}")
     if slot and slot.device and alarm.kind is AlarmKind.THROTTLED:
-        return f" to {fmt.number(slot.device.sm_clock_mhz)} MHz for {age}"
-    return f" for {age}"
+        return f" to {fmt.number(slot.device.sm_clock_mhz)} MHz {lasted}"
+    return f" {lasted}"
 
 
 KEYS = ("key", "off")
