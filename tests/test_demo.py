@@ -148,6 +148,8 @@ def test_runs_follow_each_other_and_their_tasks_load_the_gpus(calm: Timelapse) -
     for group in working.groups:
         assert group.waiting >= 0 and group.queued >= 0 and group.processing >= 0
         assert group.finished <= group.total
+    running = sum(worker.executing or 0 for worker in working.workers)
+    assert sum(group.executing for group in working.groups) == running > 0
     ended = calm.until(lambda s: s.runs[0].state is RunState.DONE, 120)
     assert ended.runs[0].done == ended.runs[0].total and ended.runs[0].result_json
     calm.until(lambda s: len(s.runs) == 2)

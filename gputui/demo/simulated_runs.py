@@ -159,6 +159,7 @@ class SimulatedRun:
                 waiting=0 if before_started else left,
                 queued=left if before_started else 0,
                 processing=count.started - count.finished,
+                executing=count.started - count.finished,
                 memory=in_memory,
                 released=count.finished - in_memory,
                 compute_s=count.compute_s,
