@@ -36,6 +36,18 @@ async def test_what_is_typed_ahead_of_the_line_belongs_to_it() -> None:
         await sees(pilot, " of 1 GPU", "/xq")
 
 
+async def test_what_is_deleted_right_before_enter_is_not_submitted() -> None:
+    on = still()
+    async with on.app.run_test(size=(80, 24)) as pilot:
+        await sees(pilot, "h:gpu0")
+        await pilot.press("slash", *"gpu01")
+        await sees(pilot, "0 of 1 GPU")
+        for key in "backspace", "enter":
+            on.app.post_message(Key(key, None))
+        await until(pilot, lambda: not on.app.prompt.active)
+        assert on.app.view is not None and on.app.view.filter_text == "gpu0"
+
+
 @pytest.mark.parametrize("leave", ["escape", "enter"])
 async def test_what_is_typed_behind_the_line_belongs_to_the_view(leave: str) -> None:
     on = still()

@@ -219,7 +219,7 @@ class Prompt(Input):
         self.insert_text_at_cursor(safe(event.text[:room].replace("\n", " ")))
 
     async def on_key(self, event: events.Key) -> None:
-        """Handle escape, tab, up and down."""
+        """Handle escape, tab, up and down, and what a key is bound to."""
         asking = self._asking
         if asking is None:
             return
@@ -227,15 +227,17 @@ class Prompt(Input):
             self._close()
             if asking.cancelled is not None:
                 asking.cancelled()
-        elif event.key == "enter":  # as a binding it would wait for the app, which waits for it
-            await self.action_submit()
         elif event.key == "tab":
             self._complete(asking)
         elif event.key in ("up", "down"):
             self._put(self._past.move(1 if event.key == "up" else -1, self.value))
         else:
             self._round = []
-            return
+            bound = self.screen.active_bindings.get(event.key)
+            if bound is None or bound.node is not self:
+                return
+            # Textual would have the app call this, behind the keys that were typed after it.
+            await self.run_action(bound.binding.action)
         event.stop()
         event.prevent_default()
 
