@@ -198,7 +198,6 @@ class Supervisor:
             await self._work.close()
             await self._programs.close()
             await self._workers.close()
-            reader.close()
             self._watch.stop()
             await self._part()
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 
-from gputui.agent.versions import installed
+from gputui.agent.facts import installed
 from gputui.model.settings import Settings
 
 

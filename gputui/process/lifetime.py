@@ -122,13 +122,9 @@ def children() -> list[int]:
 
 def worker_of(pid: int) -> int | None:
     """Return the pid of the worker whose task started this process, None where it is unknown."""
-    try:
-        environ = procfs.read_bytes(f"/proc/{pid}/environ")
-    except OSError:
-        return None
     mark = f"{WORKER_MARK}=".encode()
-    values = [entry[len(mark) :] for entry in environ.split(b"\0") if entry.startswith(mark)]
-    return int(values[0]) if values and values[0].isdigit() else None
+    pids = (each.removeprefix(mark) for each in procfs.environment(pid) if each.startswith(mark))
+    return next((int(each) for each in pids if each.isdigit()), None)
 
 
 def end(pid: int) -> None:

@@ -293,6 +293,14 @@ def owner(pid: int) -> int | None:
         return None
 
 
+def environment(pid: int) -> frozenset[bytes]:
+    """Return the environment that a process was started with; empty where it cannot be read."""
+    try:
+        return frozenset(read_bytes(f"/proc/{pid}/environ").split(b"\0"))
+    except OSError:
+        return frozenset()
+
+
 def is_stopped(pid: int) -> bool:
     """Return whether a signal has stopped a process."""
     found = process_stat(pid)

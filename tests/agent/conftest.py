@@ -62,7 +62,7 @@ def watching() -> Iterator[Callable[..., DeviceWatch]]:
 
     yield watch
     for one in started:
-        one.stop(0.1)
+        one.stop()
 
 
 @pytest.fixture

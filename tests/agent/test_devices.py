@@ -2,21 +2,21 @@
 
 import os
 import sys
+from dataclasses import replace
 
 import pytest
 
 from gputui.agent.gpu.nvml import SLOW_EVERY, Gpu, Nvml, between
-from gputui.agent.gpu.processes import Identity
 from gputui.errors import DevicesError
-from gputui.model.readings import Owner
+from gputui.model.readings import DeviceProcess, Owner
 
 MIB = 2**20
-SOMEBODY = Identity(Owner.OTHER, "bob", "python train.py")
+SOMEBODY = DeviceProcess(0, Owner.OTHER, "bob", "python train.py", None)
 
 
 def gpus() -> list[Gpu]:
     """Return the fake machine's GPUs."""
-    return Nvml.open().gpus(lambda pid: SOMEBODY)[0]
+    return Nvml.open().gpus(lambda pid: replace(SOMEBODY, pid=pid))[0]
 
 
 def test_a_gpu_is_read_whole(nvml):
@@ -116,7 +116,7 @@ def test_a_lost_gpu_keeps_its_last_readings_and_comes_back(nvml):
 
 def test_a_gpu_that_is_lost_from_the_start_does_not_hide_the_others(nvml):
     nvml.set(gpus=[{}, {"lost": True}, {}])
-    found, warnings = Nvml.open().gpus(lambda pid: SOMEBODY)
+    found, warnings = Nvml.open().gpus(lambda pid: replace(SOMEBODY, pid=pid))
     assert [gpu.label for gpu in found] == ["0", "2"]
     assert len(warnings) == 1
     assert warnings[0].startswith("GPU 1 cannot be used")
@@ -124,7 +124,7 @@ def test_a_gpu_that_is_lost_from_the_start_does_not_hide_the_others(nvml):
 
 def test_a_gpu_that_a_device_cgroup_hides_is_not_there(nvml):
     nvml.set(gpus=[{"forbidden": True}, {}])
-    found, warnings = Nvml.open().gpus(lambda pid: SOMEBODY)
+    found, warnings = Nvml.open().gpus(lambda pid: replace(SOMEBODY, pid=pid))
     assert ([gpu.label for gpu in found], warnings) == (["1"], [])
 
 

@@ -32,7 +32,7 @@ def test_the_facts_of_this_machine(nvml, watching, tmp_path):
 
 def test_facts_travel(nvml, watching, tmp_path):
     nvml.set(gpus=[{"mig": [{}]}, {"processes": [{"pid": 1, "memory_mib": 1}]}])
-    found = gather_facts(watching(), scratch=tmp_path)
+    found = gather_facts(watching(), scratch=tmp_path, environ={})
     assert decode(encode(found), Facts) == found
 
 
@@ -41,11 +41,11 @@ def test_an_nvml_that_hangs_does_not_hold_the_facts_up(nvml, tmp_path):
     watch = DeviceWatch("test", environ={})
     watch.start()
     began = time.monotonic()
-    found = gather_facts(watch, scratch=tmp_path, timeout_s=0.05)
+    found = gather_facts(watch, scratch=tmp_path, environ={}, timeout_s=0.05)
     assert time.monotonic() - began < 20  # it hangs for ever
     assert found.devices == ()
     assert "does not answer" in found.warnings[0]
-    watch.stop(0.05)
+    watch.stop()
     nvml.set(gpus=0)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from gputui.agent.gpu.processes import UNSEEN, Processes
+from gputui.agent.gpu.processes import Processes, unseen
 from gputui.model.readings import Owner
 
 WAIT_FOR_END_OF_INPUT = "import sys; print('up', flush=True); sys.stdin.read()"
@@ -86,7 +86,7 @@ def test_a_frontend_and_what_it_starts_are_ours_while_it_is_attached(start):
 
 
 def test_a_process_that_cannot_be_seen_is_of_an_unknown_owner():
-    assert Processes("abc").identify(2**22 + 1) == UNSEEN
+    assert Processes("abc").identify(2**22 + 1) == unseen(2**22 + 1)
 
 
 def test_a_process_is_looked_up_once(start):

@@ -5,12 +5,11 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from gputui.agent.gpu.telemetry import HostMeter, TelemetryReader, WorkerMeter, counted_interfaces
+from gputui.agent.gpu.telemetry import HostMeter, TelemetryReader, counted_interfaces
 from gputui.model.readings import Owner
 from gputui.process import procfs
 from gputui.process.cgroups import Cgroups
@@ -21,12 +20,10 @@ from tests.agent.driving import quickest
 
 
 @pytest.fixture
-def reader(nvml, watching, tmp_path) -> Iterator[TelemetryReader]:
+def reader(nvml, watching, tmp_path) -> TelemetryReader:
     """A reader of this machine and a fake GPU on which this process runs."""
     nvml.set(gpus=[{"processes": [{"pid": os.getpid(), "memory_mib": 300}]}])
-    one = TelemetryReader(watching(), scratch=tmp_path)
-    yield one
-    one.close()
+    return TelemetryReader(watching(), scratch=tmp_path)
 
 
 class Clock:
@@ -82,15 +79,16 @@ def test_workers_are_read_by_name(reader):
     assert (gone.cpu_percent, gone.rss_bytes, gone.open_files) == (None, None, None)
 
 
-def test_a_workers_cpu_is_taken_between_two_readings():
+def test_a_workers_cpu_is_taken_between_two_readings(nvml, watching, tmp_path):
     clock = Clock()
-    meter = WorkerMeter(os.getpid(), clock)
-    assert meter.read("a").cpu_percent is None
+    reader = TelemetryReader(watching(), scratch=tmp_path, clock=clock)
+    assert reader.read({"a": os.getpid()}).workers[0].cpu_percent is None
     began = procfs.process_stat(os.getpid()).cpu_ticks
     while procfs.process_stat(os.getpid()).cpu_ticks < began + 20:
         pass
     clock.now_s += 0.1
-    assert meter.read("a").cpu_percent >= 20 / procfs.TICKS_PER_S / 0.1 * 100
+    (worker,) = reader.read({"a": os.getpid()}).workers
+    assert worker.cpu_percent >= 20 / procfs.TICKS_PER_S / 0.1 * 100
 
 
 def test_the_hosts_cpu_and_network_are_rates():

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from gputui.agent.versions import installed
+from gputui.agent.facts import installed
 
 
 def install(folder: Path, name: str, version: str, suffix: str = "dist-info") -> None:
@@ -45,7 +45,7 @@ def test_what_this_interpreter_has_is_what_its_metadata_say():
 
 def test_nothing_is_imported_to_find_a_version():
     program = (
-        "import sys; from gputui.agent.versions import installed; installed();"
+        "import sys; from gputui.agent.facts import installed; installed();"
         "print({'dask', 'distributed', 'numpy'} & sys.modules.keys())"
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

@@ -60,7 +60,7 @@ def test_an_nvml_that_hangs_while_it_opens_delays_nobody(nvml):
     assert not watch.wait(0.05)
     assert watch.devices() == ()
     assert "does not answer" in watch.warnings()[0]
-    watch.stop(0.05)
+    watch.stop()
     nvml.set(gpus=0)
     assert watch.wait(20)
 

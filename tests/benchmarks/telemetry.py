@@ -19,11 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gputui.agent.facts import gather_facts
+from gputui.agent.facts import gather_facts, installed
 from gputui.agent.gpu.nvml import Nvml
 from gputui.agent.gpu.telemetry import TelemetryReader
 from gputui.agent.gpu.watch import DeviceWatch
-from gputui.agent.versions import installed
 from gputui.protocol.codec import encode
 from gputui.protocol.streams import Deflated
 
@@ -59,7 +58,7 @@ def main() -> None:
     if arguments.fake:
         os.environ["GPUTUI_FAKE_NVML"] = json.dumps({"gpus": arguments.fake})
         sys.path.insert(0, str(FAKES))
-    watches = [DeviceWatch("benchmark") for _ in range(arguments.copies)]
+    watches = [DeviceWatch("benchmark", environ=os.environ) for _ in range(arguments.copies)]
     with tempfile.TemporaryDirectory() as scratch, sleepers() as pids:
         _print_facts(watches[0], Path(scratch))
         for watch in watches[1:]:
@@ -101,7 +100,6 @@ def telemetry_cost(
         time.sleep(max(0.0, began_s + second - time.perf_counter()))
     cpu_s = time.process_time() - began_cpu_s
     elapsed_s = time.perf_counter() - began_s
-    reader.close()
     gpus = sum(len(watch.devices()) for watch in watches)
     return Cost(100 * cpu_s / elapsed_s, tuple(waits_s), sent / elapsed_s, gpus)
 
@@ -112,7 +110,7 @@ def _print_facts(watch: DeviceWatch, scratch: Path) -> None:
     packages_s = time.perf_counter() - began_s
     began_s = time.perf_counter()
     watch.start()
-    facts = gather_facts(watch, scratch=scratch, timeout_s=30)
+    facts = gather_facts(watch, scratch=scratch, environ=os.environ, timeout_s=30)
     facts_s = time.perf_counter() - began_s
     _row("package versions", f"{1000 * packages_s:.1f} ms")
     _row("all facts, NVML opened", f"{1000 * facts_s:.1f} ms")

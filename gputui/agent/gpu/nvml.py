@@ -3,21 +3,22 @@
 `Nvml.open` opens the library or says why it cannot; a `Gpu` reads one GPU and its MIG instances
 as `DeviceReading`s. A reading that the card does not support is None, a GPU that fell off the
 bus keeps its last readings and is `lost`. Any call may hang: `watch.py` makes them in threads.
+Source: NVML API, nvmlDeviceGetFieldValues and nvmlDeviceGetP2PStatus for the links.
 """
 
 import contextlib
 import importlib
 import os
+import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from gputui.agent.gpu.interconnect import NvlinkMeter, interconnect
-from gputui.agent.gpu.processes import UNSEEN, Identity
+from gputui.agent.gpu.processes import unseen
 from gputui.errors import DevicesError
-from gputui.model.readings import DeviceProcess, DeviceReading
+from gputui.model.readings import DeviceProcess, DeviceReading, Interconnect
 
-REMEDIES = {
+HINTS = {
     "NVMLError_LibraryNotFound": "no NVIDIA driver here (libnvidia-ml.so.1 was not found): "
     "install the driver",
     "NVMLError_DriverNotLoaded": "the NVIDIA driver is installed but not loaded: "
@@ -44,21 +45,22 @@ CPU_WORDS = 64
 
 SLOW_EVERY = 10
 """MIG mode, power cap, ECC counts and NVLink traffic are read every so many readings."""
+NVLINK_SPEED_MBPS = 164
+NVLINK_SENT_KIB, NVLINK_RECEIVED_KIB = 138, 139
+"""NVML_FI_DEV_…; the counters are of all links where the scope is `ALL_LINKS`."""
+ALL_LINKS = 0xFFFFFFFF
+MOST_NVLINKS = 18
+P2P_OVER_NVLINK = 2
+LANE_BYTES_PER_S = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
+"""PCIe generation → bytes per second of a lane, after encoding."""
+NVLINK_GENERATIONS = {1: 1, 2: 2, 3: 2, 4: 3, 5: 3, 6: 4, 7: 5, 8: 6}
+"""NVML_NVLINK_VERSION_… → generation: 2.0 and 2.2 are 2."""
+
+Identify = Callable[[int], DeviceProcess]
 
 
 class DeviceLostError(DevicesError):
     """NVML says that the GPU is gone until it is reset."""
-
-
-@dataclass(frozen=True, slots=True)
-class SlowReadings:
-    """Readings that hardly ever change or are slow to ask, and the handles of MIG instances."""
-
-    power_limit_w: float | None = None
-    ecc_errors: int | None = None
-    mig_enabled: bool = False
-    nvlink_bytes_per_s: float | None = None
-    instances: tuple[tuple[Any, DeviceReading], ...] = ()
 
 
 class Nvml:
@@ -80,15 +82,11 @@ class Nvml:
         try:
             pynvml.nvmlInit()
         except pynvml.NVMLError as error:
-            hint = REMEDIES.get(type(error).__name__)
+            hint = HINTS.get(type(error).__name__)
             raise DevicesError(
                 hint or f"NVML cannot be opened ({error}): does nvidia-smi work on this host?"
             ) from error
         return cls(pynvml)
-
-    def close(self) -> None:
-        """Close the library."""
-        self.ask("nvmlShutdown")
 
     def ask(self, function: str, *arguments: Any) -> Any:
         """Call an NVML function; return None if it fails or this NVML does not have it.
@@ -114,10 +112,10 @@ class Nvml:
         version = self.ask("nvmlSystemGetCudaDriverVersion_v2")
         return f"{version // 1000}.{version % 1000 // 10}" if version else ""
 
-    def gpus(self, identify: Callable[[int], Identity]) -> tuple[list["Gpu"], list[str]]:
+    def gpus(self, identify: Identify) -> tuple[list["Gpu"], list[str]]:
         """Return the GPUs in NVML's order, and a warning for each that cannot be used at all.
 
-        One that this user may not open, as a device cgroup has it, is not there for us.
+        GPUs that this user may not open, because of a device cgroup, are left out.
         """
         found, warnings = [], []
         for index in range(self.ask("nvmlDeviceGetCount") or 0):
@@ -139,45 +137,44 @@ class Nvml:
 class Gpu:
     """One GPU: what does not change, and `read` for what does. Belongs to one thread at a time."""
 
-    def __init__(
-        self, nvml: Nvml, index: int, handle: Any, identify: Callable[[int], Identity]
-    ) -> None:
+    def __init__(self, nvml: Nvml, index: int, handle: Any, identify: Identify) -> None:
         self._nvml = nvml
+        self._ask = nvml.ask
         self._handle = handle
         self._identify = identify
         self._readings_taken = 0
-        self._slow = SlowReadings()
+        self._nvlink_last: tuple[float, int] | None = None
+        """When NVLink's counters were read last, and their sum in KiB."""
+        self._instances: list[tuple[Any, DeviceReading]] = []
+        """Handle and description of each MIG instance."""
         self.minor: int | None = nvml.ask("nvmlDeviceGetMinorNumber", handle)
         """N of its /dev/nvidiaN."""
         self.cpus = self._cpus()
         uuid = nvml.ask("nvmlDeviceGetUUID", handle)
         if uuid is None:
             raise DevicesError("NVML does not report its UUID")
-        self._blank = self._describe(handle, uuid, str(index))
-        self.label = self._blank.label
+        self._slow = self._describe(handle, uuid, str(index))
+        """The GPU with those readings that hardly ever change or are slow to ask."""
+        self.label = self._slow.label
         """NVML's index, as text."""
-        self.last: tuple[DeviceReading, ...] = (self._blank,)
+        self.last: tuple[DeviceReading, ...] = (self._slow,)
         """The last answer of `read`."""
-        self._nvlink: NvlinkMeter | None = None
 
     def connect(self, others: "list[Gpu]") -> None:
         """Find out what connects it to the other GPUs; once, before it is read."""
         with contextlib.suppress(DeviceLostError):
-            handles = [(other.label, other._handle) for other in others]
-            found = interconnect(self._nvml.ask, self._handle, handles)
-            self._blank = replace(self._blank, interconnect=found)
-            self.last = (self._blank,)
-            self._nvlink = NvlinkMeter(self._nvml.ask, self._handle) if found.nvlinks else None
+            self._slow = replace(self._slow, interconnect=self._interconnect(others))
+            self.last = (self._slow,)
 
     def read(self) -> tuple[DeviceReading, ...]:
         """Return the GPU as it is now, and after it its MIG instances."""
         try:
             if self._readings_taken % SLOW_EVERY == 0:
-                self._slow = self._read_slow()
+                self._read_slow()
             self._readings_taken += 1
             self.last = (
                 self._read_gpu(),
-                *(self._read_instance(*instance) for instance in self._slow.instances),
+                *(self._read_memory(*instance) for instance in self._instances),
             )
         except DeviceLostError:
             self._readings_taken = 0
@@ -186,101 +183,130 @@ class Gpu:
 
     def _describe(self, handle: Any, uuid: str, label: str) -> DeviceReading:
         """Return a device without any measurement."""
-        name = self._nvml.ask("nvmlDeviceGetName", handle) or "NVIDIA GPU"
+        name = self._ask("nvmlDeviceGetName", handle) or "NVIDIA GPU"
         total, _ = self._memory(handle)
         return DeviceReading(uuid=uuid, label=label, name=name, memory_total_bytes=total)
 
     def _read_gpu(self) -> DeviceReading:
-        ask, handle, slow = self._nvml.ask, self._handle, self._slow
-        total, used = self._memory(handle)
+        ask, handle = self._ask, self._handle
         utilization = ask("nvmlDeviceGetUtilizationRates", handle)
+        bits = ask("nvmlDeviceGetCurrentClocksEventReasons", handle) or 0
         return replace(
-            self._blank,
-            memory_total_bytes=total,
-            memory_used_bytes=used,
+            self._read_memory(handle, self._slow),
             utilization_percent=None if utilization is None else utilization.gpu,
             temperature_c=self._temperature(),
             power_w=_watts(ask("nvmlDeviceGetPowerUsage", handle)),
-            power_limit_w=slow.power_limit_w,
             sm_clock_mhz=ask("nvmlDeviceGetClockInfo", handle, 1),
-            throttle_reasons=self._throttle_reasons(),
-            ecc_errors=slow.ecc_errors,
-            processes=() if slow.mig_enabled else self._processes(handle),
-            nvlink_bytes_per_s=slow.nvlink_bytes_per_s,
-            usable=not slow.mig_enabled,
+            throttle_reasons=tuple(why for bit, why in THROTTLE_REASONS.items() if bits & bit),
         )
 
-    def _read_instance(self, handle: Any, blank: DeviceReading) -> DeviceReading:
+    def _read_memory(self, handle: Any, device: DeviceReading) -> DeviceReading:
+        """Return a device with its memory and, unless it is split, its processes."""
         total, used = self._memory(handle)
+        running = device.usable and self._ask("nvmlDeviceGetComputeRunningProcesses", handle)
         return replace(
-            blank,
+            device,
             memory_total_bytes=total,
             memory_used_bytes=used,
-            processes=self._processes(handle),
+            processes=tuple(
+                replace(self._identify(each.pid), memory_bytes=each.usedGpuMemory)
+                for each in running or ()
+            ),
         )
 
-    def _read_slow(self) -> SlowReadings:
-        ask, handle = self._nvml.ask, self._handle
+    def _read_slow(self) -> None:
+        ask, handle = self._ask, self._handle
         mode = ask("nvmlDeviceGetMigMode", handle)
         mig_enabled = mode is not None and mode[0] == 1
-        return SlowReadings(
+        self._slow = replace(
+            self._slow,
             power_limit_w=_watts(ask("nvmlDeviceGetEnforcedPowerLimit", handle)),
             ecc_errors=ask("nvmlDeviceGetTotalEccErrors", handle, 1, 0),
-            mig_enabled=mig_enabled,
-            nvlink_bytes_per_s=self._nvlink.bytes_per_s() if self._nvlink else None,
-            instances=self._instances() if mig_enabled else (),
+            nvlink_bytes_per_s=self._nvlink_bytes_per_s(),
+            usable=not mig_enabled,
         )
-
-    def _instances(self) -> tuple[tuple[Any, DeviceReading], ...]:
-        """Return each MIG instance's handle and description; empty places are passed over."""
-        ask, found = self._nvml.ask, []
-        for index in range(ask("nvmlDeviceGetMaxMigDeviceCount", self._handle) or 0):
-            handle = ask("nvmlDeviceGetMigDeviceHandleByIndex", self._handle, index)
-            uuid = None if handle is None else ask("nvmlDeviceGetUUID", handle)
+        self._instances = []
+        for index in range(
+            ask("nvmlDeviceGetMaxMigDeviceCount", handle) or 0 if mig_enabled else 0
+        ):
+            instance = ask("nvmlDeviceGetMigDeviceHandleByIndex", handle, index)
+            uuid = None if instance is None else ask("nvmlDeviceGetUUID", instance)
             if uuid is not None:
-                found.append((handle, self._describe(handle, uuid, f"{self.label}.{index}")))
-        return tuple(found)
+                described = self._describe(instance, uuid, f"{self.label}.{index}")
+                self._instances.append((instance, described))
 
     def _memory(self, handle: Any) -> tuple[int | None, int | None]:
         """Return total and used bytes, without the driver's own reserve.
 
         The first version of the call counts the reserve (600 MB on an H200) as used.
         """
-        pynvml = self._nvml.pynvml
-        info = self._nvml.ask("nvmlDeviceGetMemoryInfo", handle, pynvml.nvmlMemory_v2)
+        info = self._ask("nvmlDeviceGetMemoryInfo", handle, self._nvml.pynvml.nvmlMemory_v2)
         if info is None:
-            info = self._nvml.ask("nvmlDeviceGetMemoryInfo", handle)
+            info = self._ask("nvmlDeviceGetMemoryInfo", handle)
         return (None, None) if info is None else (int(info.total), int(info.used))
 
     def _temperature(self) -> int | None:
         """Return degrees Celsius; by the older call where the driver has only that."""
-        degrees: int | None = self._nvml.ask("nvmlDeviceGetTemperatureV", self._handle, 0)
+        degrees: int | None = self._ask("nvmlDeviceGetTemperatureV", self._handle, 0)
         if degrees is None:
-            degrees = self._nvml.ask("nvmlDeviceGetTemperature", self._handle, 0)
+            degrees = self._ask("nvmlDeviceGetTemperature", self._handle, 0)
         return degrees
-
-    def _throttle_reasons(self) -> tuple[str, ...]:
-        bits = self._nvml.ask("nvmlDeviceGetCurrentClocksEventReasons", self._handle) or 0
-        return tuple(reason for bit, reason in THROTTLE_REASONS.items() if bits & bit)
-
-    def _processes(self, handle: Any) -> tuple[DeviceProcess, ...]:
-        running = self._nvml.ask("nvmlDeviceGetComputeRunningProcesses", handle) or ()
-        return tuple(self._process(process.pid, process.usedGpuMemory) for process in running)
-
-    def _process(self, pid: int, memory_bytes: int | None) -> DeviceProcess:
-        who = self._identify(pid)
-        return DeviceProcess(pid, who.owner, who.user, who.command, memory_bytes, who.since)
 
     def _cpus(self) -> frozenset[int]:
         """Return the CPUs near the GPU that this process may use, or all that it may use."""
         allowed = frozenset(os.sched_getaffinity(0))
-        words = self._nvml.ask("nvmlDeviceGetCpuAffinity", self._handle, CPU_WORDS) or ()
-        return (
-            frozenset(
-                64 * i + bit for i, word in enumerate(words) for bit in range(64) if word >> bit & 1
-            )
-            & allowed
-        ) or allowed
+        words = self._ask("nvmlDeviceGetCpuAffinity", self._handle, CPU_WORDS) or ()
+        near = frozenset(
+            64 * i + bit for i, word in enumerate(words) for bit in range(64) if word >> bit & 1
+        )
+        return near & allowed or allowed
+
+    def _interconnect(self, others: "list[Gpu]") -> Interconnect:
+        """Read its NVLinks and PCIe lanes."""
+        ask, handle = self._ask, self._handle
+        states = [ask("nvmlDeviceGetNvLinkState", handle, link) for link in range(MOST_NVLINKS)]
+        links = [link for link, state in enumerate(states) if state]
+        version = ask("nvmlDeviceGetNvLinkVersion", handle, links[0]) if links else None
+        each_mbps = self._fields((NVLINK_SPEED_MBPS, 0)) if links else None
+        generation = ask("nvmlDeviceGetMaxPcieLinkGeneration", handle)
+        width = ask("nvmlDeviceGetMaxPcieLinkWidth", handle)
+        lane = LANE_BYTES_PER_S.get(generation)
+        return Interconnect(
+            nvlinks=len(links),
+            nvlink_generation=None if version is None else NVLINK_GENERATIONS.get(version),
+            nvlink_bytes_per_s=None if each_mbps is None else len(links) * each_mbps * 1e6,
+            nvlink_peers=tuple(
+                other.label
+                for other in others
+                if ask("nvmlDeviceGetP2PStatus", handle, other._handle, P2P_OVER_NVLINK) == 0
+            ),
+            pcie_generation=generation,
+            pcie_width=width,
+            pcie_bytes_per_s=lane * width if lane and width else None,
+        )
+
+    def _nvlink_bytes_per_s(self) -> float | None:
+        """Return the NVLinks' traffic since the last call, both ways together; None at first.
+
+        On an H200 reading these counters takes 1.4 ms.
+        """
+        if not (self._slow.interconnect and self._slow.interconnect.nvlinks):
+            return None
+        kib = self._fields((NVLINK_SENT_KIB, ALL_LINKS), (NVLINK_RECEIVED_KIB, ALL_LINKS))
+        if kib is None:
+            return None
+        before = self._nvlink_last
+        self._nvlink_last = now = (time.monotonic(), kib)
+        if before is None or now[0] <= before[0] or now[1] < before[1]:
+            return None
+        return (now[1] - before[1]) * 1024 / (now[0] - before[0])
+
+    def _fields(self, *fields: tuple[int, int]) -> int | None:
+        """Return the sum of the fields' values; None where this GPU lacks one."""
+        values = self._ask("nvmlDeviceGetFieldValues", self._handle, [*fields])
+        if not values or any(each.nvmlReturn for each in values):
+            return None
+        return sum(int(each.value.ullVal) for each in values)
 
 
 def _watts(milliwatts: int | None) -> float | None:
@@ -295,8 +321,8 @@ def between(here: str | None, there: str | None) -> tuple[str, float | None]:
         nvml = Nvml.open()
     except DevicesError:
         return "GPU to GPU", None
-    gpus, _ = nvml.gpus(lambda pid: UNSEEN)
-    nvml.close()
+    gpus, _ = nvml.gpus(unseen)
+    nvml.ask("nvmlShutdown")
     known = {gpu.last[0].uuid: gpu.last[0] for gpu in gpus}
     one, other = known.get(here or ""), known.get(there or "")
     if one is None or other is None or one.interconnect is None:

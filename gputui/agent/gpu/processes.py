@@ -7,11 +7,9 @@ hidepid) is of an unknown owner. What was found is kept by pid and start time.
 
 import pwd
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
-from gputui.model.readings import Owner
+from gputui.model.readings import DeviceProcess, Owner
 from gputui.process import procfs
 
 COMMAND_CHARACTERS = 160
@@ -20,18 +18,9 @@ GENERATIONS = 64
 KEPT = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """A process's owner, user and command."""
-
-    owner: Owner
-    user: str | None
-    command: str | None
-    since: float | None = None
-    """When it started, in seconds since the epoch."""
-
-
-UNSEEN = Identity(Owner.UNKNOWN, None, None)
+def unseen(pid: int) -> DeviceProcess:
+    """Return a process of which nothing can be seen."""
+    return DeviceProcess(pid, Owner.UNKNOWN, None, None, None)
 
 
 class Processes:
@@ -41,7 +30,7 @@ class Processes:
         self._mark = f"GPUTUI_CLUSTER={cluster_id}".encode()
         self._workers: frozenset[int] = frozenset()
         self._frontends: frozenset[int] = frozenset()
-        self._known: dict[tuple[int, int], Identity] = {}
+        self._known: dict[tuple[int, int], DeviceProcess] = {}
 
     def know_workers(self, pids: Iterable[int]) -> None:
         """Take these as the workers that run now."""
@@ -55,52 +44,39 @@ class Processes:
         self._frontends = frozenset(pids)
         self._known = {}
 
-    def identify(self, pid: int) -> Identity:
-        """Return a process's owner, user and command."""
+    def identify(self, pid: int) -> DeviceProcess:
+        """Return a process with its owner, user and command, and without its memory."""
         stat = procfs.process_stat(pid)
         if stat is None:
-            return UNSEEN
+            return unseen(pid)
         known, key = self._known, (pid, stat.start_ticks)
-        identity = known.get(key)
-        if identity is None:
-            identity = Identity(
+        if key not in known and len(known) >= KEPT:
+            known.clear()
+        found = known.get(key)
+        if found is None:
+            uid = procfs.owner(pid)
+            found = known[key] = DeviceProcess(
+                pid,
                 Owner.OURS if self._is_ours(pid) else Owner.OTHER,
-                _user(pid),
+                None if uid is None else user_name(uid),
                 _command(pid) or f"[{one_line(stat.command)}]",
+                None,
                 procfs.boot_time() + stat.start_ticks / procfs.TICKS_PER_S,
             )
-            if len(known) >= KEPT:
-                known.clear()
-            known[key] = identity
-        return identity
+        return found
 
     def _is_ours(self, pid: int) -> bool:
-        return self._mark in _environment(pid) or self._descends_from_known(pid)
-
-    def _descends_from_known(self, pid: int) -> bool:
+        if self._mark in procfs.environment(pid):
+            return True
+        ours = self._workers | self._frontends
         for _ in range(GENERATIONS):
-            if pid in self._workers or pid in self._frontends:
+            if pid in ours:
                 return True
             stat = procfs.process_stat(pid)
             if stat is None or stat.parent <= 1:
                 return False
             pid = stat.parent
         return False
-
-
-def _environment(pid: int) -> frozenset[bytes]:
-    """Return the environment that a process was started with; empty for another user's process."""
-    try:
-        return frozenset(procfs.read_bytes(f"/proc/{pid}/environ").split(b"\0"))
-    except OSError:
-        return frozenset()
-
-
-def _user(pid: int) -> str | None:
-    try:
-        return user_name(Path(f"/proc/{pid}").stat().st_uid)
-    except OSError:
-        return None
 
 
 @cache

@@ -33,31 +33,32 @@ class TelemetryReader:
         self._watch = watch
         self._clock = clock
         self._host = HostMeter(clock)
-        self._workers: dict[int, WorkerMeter] = {}
-        self._disk: Sampler[int | None] = Sampler(
-            lambda: disk_free(scratch), None, DISK_INTERVAL_S, "disk"
+        self._meters: dict[int, procfs.CpuMeter] = {}
+        """By worker's pid."""
+        self._disk = Sampler[int | None](
+            lambda: disk_free(scratch), None, DISK_INTERVAL_S, "disk", watch.stopped
         )
-        self._disk.start()
 
     def read(self, worker_pids: Mapping[str, int]) -> Telemetry:
         """Return everything as it is now; `worker_pids` are the running workers by name."""
-        self._watch.processes.know_workers(worker_pids.values())
-        self._workers = {
-            pid: self._workers.get(pid) or WorkerMeter(pid, self._clock)
-            for pid in worker_pids.values()
-        }
+        pids = worker_pids.values()
+        self._watch.processes.know_workers(pids)
+        self._meters = {pid: self._meters.get(pid) or procfs.CpuMeter() for pid in pids}
         return Telemetry(
             at=time.time(),
             host=self._host.read(self._disk.value),
             devices=self._watch.devices(),
             workers=tuple(
-                self._workers[pid].read(name) for name, pid in sorted(worker_pids.items())
+                self._read_worker(name, pid) for name, pid in sorted(worker_pids.items())
             ),
         )
 
-    def close(self) -> None:
-        """End the thread that asks for the free disk space."""
-        self._disk.stop(timeout_s=0.1)
+    def _read_worker(self, name: str, pid: int) -> WorkerReading:
+        """Return a worker now, all None when its process is gone."""
+        if (stat := procfs.process_stat(pid)) is None:
+            return WorkerReading(name, None, None, None)
+        percent = self._meters[pid].percent(stat, self._clock())
+        return WorkerReading(name, percent, stat.rss_bytes, procfs.open_files(pid), stat.stopped)
 
 
 class HostMeter:
@@ -66,11 +67,9 @@ class HostMeter:
     def __init__(self, clock: Callable[[], float], cgroups: Cgroups | None = None) -> None:
         self._clock = clock
         self._cgroups = cgroups or Cgroups()
-        self._interfaces: frozenset[str] = frozenset()
-        self._counted: frozenset[str] = frozenset()
         self._cpu = procfs.cpu_times()
         self._quota = (clock(), self._cgroups.cpu())
-        self._traffic = (clock(), self._read_traffic())
+        self._traffic = (clock(), _traffic())
 
     def read(self, disk_free_bytes: int | None) -> HostReading:
         """Return the host now, rates since the last call."""
@@ -98,46 +97,24 @@ class HostMeter:
         return percent(quota.used_s - quota_before.used_s, quota.cpus * (now_s - before_s))
 
     def _network_rates(self) -> tuple[float | None, float | None]:
-        (before_s, before), now_s = self._traffic, self._clock()
-        now = self._read_traffic()
-        self._traffic = (now_s, now)
-        elapsed_s = now_s - before_s
-        pairs = [(now[name], before[name]) for name in now if name in before]
+        before_s, before = self._traffic
+        now_s, now = self._traffic = (self._clock(), _traffic())
         grown = [
-            (received - received_before, sent - sent_before)
-            for (received, sent), (received_before, sent_before) in pairs
-            if received >= received_before and sent >= sent_before
+            (received - before[name][0], sent - before[name][1])
+            for name, (received, sent) in now.items()
+            if name in before
         ]
-        if elapsed_s <= 0 or (now and not grown):
+        grown = [each for each in grown if min(each) >= 0]
+        if now_s <= before_s or (now and not grown):
             return None, None
-        return (
-            float(round(sum(received for received, _ in grown) / elapsed_s)),
-            float(round(sum(sent for _, sent in grown) / elapsed_s)),
-        )
-
-    def _read_traffic(self) -> dict[str, tuple[int, int]]:
-        """Return the bytes that each interface received and sent since it came up."""
-        counters = procfs.network_counters()
-        if counters.keys() != self._interfaces:
-            self._interfaces = frozenset(counters)
-            self._counted = counted_interfaces(self._interfaces)
-        return {name: counters[name] for name in self._counted}
+        received, sent = (sum(way) / (now_s - before_s) for way in zip((0, 0), *grown, strict=True))
+        return float(round(received)), float(round(sent))
 
 
-class WorkerMeter:
-    """One worker's process."""
-
-    def __init__(self, pid: int, clock: Callable[[], float]) -> None:
-        self._pid = pid
-        self._clock = clock
-        self._cpu = procfs.CpuMeter()
-
-    def read(self, name: str) -> WorkerReading:
-        """Return the worker now, all None when its process is gone."""
-        if (stat := procfs.process_stat(self._pid)) is None:
-            return WorkerReading(name, None, None, None)
-        percent, files = self._cpu.percent(stat, self._clock()), procfs.open_files(self._pid)
-        return WorkerReading(name, percent, stat.rss_bytes, files, stat.stopped)
+def _traffic() -> dict[str, tuple[int, int]]:
+    """Return the bytes that each interface received and sent since it came up."""
+    counters = procfs.network_counters()
+    return {name: counters[name] for name in counted_interfaces(frozenset(counters))}
 
 
 def percent(part: float, whole: float) -> float | None:
