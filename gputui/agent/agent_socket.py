@@ -1,34 +1,41 @@
-"""What an agent is on its host: a socket, a lock that it holds, and the command that starts
-another; and what agents that were killed left of theirs.
+"""What an agent has on its host: a socket, a lock that it holds, a scratch folder with its log.
+
+Also the command that starts another agent, and the removal of what killed agents left.
 """
 
+import asyncio
 import contextlib
 import fcntl
 import hashlib
+import json
 import os
+import shutil
 import socket
 import sys
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
-from gputui.folders import runtime_folder
-from gputui.process.procfs import is_locked, own_machine
+from gputui.folders import SCRATCH_PREFIX, read_own_file, runtime_folder, write_whole
+from gputui.process.procfs import is_locked, own_machine, own_place, process_stat
 from gputui.process.search_path import own_python
 
+OWNER = "owner.json"
+LOG = "agent.log"
+LOG_BYTES = 1_000_000
+"""A log that holds so much begins again."""
+LOOK_S = 1.0
+TAIL_LINES = 20
 
-def touch_pack() -> None:
-    """Have no other agent sweep the pack that this one runs from."""
-    packed = __file__.partition(".pyz")
-    if packed[1]:
-        os.utime(packed[0] + packed[1])
+_packed = __file__.partition(".pyz")
+PACK = Path(_packed[0] + _packed[1]) if _packed[1] else None
+"""The zipapp that this agent runs from."""
 
 
 def own_command() -> list[str]:
     """Return the command that starts this very agent, packed or installed."""
-    packed = __file__.partition(".pyz")
-    if packed[1]:
-        return [sys.executable, packed[0] + packed[1]]
-    return own_python("gputui.agent")
+    return [sys.executable, str(PACK)] if PACK else own_python("gputui.agent")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +96,10 @@ class AgentSocket:
     def others(self, cluster_id: str) -> tuple[str, ...]:
         """Return the names of this user's other clusters that have an agent on this host."""
         found = set()
-        for path in self.path.parent.glob("agent-*.held"):
+        for lock, (noted_id, cluster, _) in self._noted():
             with contextlib.suppress(OSError):
-                noted = _noted(path)
-                if noted.cluster and noted.cluster_id != cluster_id and is_locked(path):
-                    found.add(noted.cluster)
+                if cluster and noted_id != cluster_id and is_locked(lock):
+                    found.add(cluster)
         return tuple(sorted(found))
 
     def sweep_others(self) -> None:
@@ -101,10 +107,19 @@ class AgentSocket:
 
         It may be on NFS, where the locks of another machine's agents may not be seen.
         """
-        for path in self.path.parent.glob("agent-*.held"):
+        for lock, (_, _, machine) in self._noted():
             with contextlib.suppress(OSError):
-                if _noted(path).machine == own_machine():
-                    AgentSocket(path.with_suffix(".sock")).sweep()
+                if machine == own_machine():
+                    AgentSocket(lock.with_suffix(".sock")).sweep()
+
+    def _noted(self) -> Iterator[tuple[Path, list[str]]]:
+        """Yield each agent's lock in this folder, with its cluster's id and name and its machine.
+
+        A field that it does not have is "".
+        """
+        for lock in self.path.parent.glob("agent-*.held"):
+            with contextlib.suppress(OSError):
+                yield lock, [*lock.read_text(errors="replace").split("\n"), "", "", ""][:3]
 
     def sweep(self) -> bool:
         """Remove the socket and the lock, unless an agent has it; True when none does."""
@@ -116,10 +131,8 @@ class AgentSocket:
 
     def remove(self) -> None:
         """Remove the socket, the lock and what workers take turns by; under the lock."""
-        self.path.unlink(missing_ok=True)
-        self._lock.unlink(missing_ok=True)
-        for turn in self.path.parent.glob(f"{self.turn.name}*"):
-            turn.unlink(missing_ok=True)
+        for path in (self.path, self._lock, *self.path.parent.glob(f"{self.turn.name}*")):
+            path.unlink(missing_ok=True)
 
     @property
     def turn(self) -> Path:
@@ -135,16 +148,66 @@ class AgentSocket:
         return self.path.with_suffix(".held")
 
 
-@dataclass(frozen=True, slots=True)
-class Noted:
-    """The content of an agent's lock; "" for a field that it does not have."""
+def own_scratch(scratch: Path) -> None:
+    """Note in the folder that it is this process's, for `sweep_scratch`.
 
-    cluster_id: str
-    cluster: str
-    machine: str
+    A folder without a note is never swept: the disk is full, or /proc is not of this namespace.
+    """
+    pid = os.getpid()
+    with contextlib.suppress(OSError):
+        if (stat := process_stat(pid)) is not None:
+            owner = {**asdict(own_place()), "machine": own_machine()}
+            owner |= {"pid": pid, "ticks": stat.start_ticks}
+            write_whole(scratch / OWNER, json.dumps(owner).encode())
 
 
-def _noted(lock: Path) -> Noted:
-    """Read a lock's file; raises OSError."""
-    lines = lock.read_text(errors="replace").split("\n")
-    return Noted(*[*lines, "", "", ""][:3])
+def sweep_scratch(parent: Path) -> None:
+    """Remove the folders of this user's agents that are gone: killed, or when the power was.
+
+    What workers spilled lies there. Folders that may be of another machine's agents, or of another
+    container's, are left alone: a pid means nothing there.
+    """
+    for folder in parent.glob(f"{SCRATCH_PREFIX}*"):
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+            own_dir = folder.lstat().st_uid == os.getuid() and not folder.is_symlink()
+            if own_dir and _is_left(json.loads(read_own_file(folder / OWNER))):
+                shutil.rmtree(folder)
+
+
+def _is_left(owner: Mapping[str, Any]) -> bool:
+    """Return whether an owner has ended: with its machine's last boot, or as a process here."""
+    here = own_place()
+    if owner["machine"] != own_machine():
+        return False
+    if owner["boot"] != here.boot or owner["pids"] != here.pids:
+        return bool(owner["boot"] != here.boot)
+    if (stat := process_stat(owner["pid"])) is not None:
+        return bool(stat.start_ticks != owner["ticks"])
+    try:
+        os.kill(owner["pid"], 0)
+    except ProcessLookupError:
+        return True
+    return False  # there, and hidden
+
+
+def begin_log(scratch: Path) -> None:
+    """Have what this process and its libraries write to stderr go to a file; raises OSError."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+    descriptor = os.open(scratch / LOG, flags, 0o600)
+    os.dup2(descriptor, 2)
+    os.close(descriptor)
+
+
+async def keep_log_small() -> None:
+    """Empty the log whenever it is full."""
+    while True:
+        if os.fstat(2).st_size >= LOG_BYTES:
+            os.ftruncate(2, 0)
+        await asyncio.sleep(LOOK_S)
+
+
+def log_tail(scratch: Path) -> tuple[str, ...]:
+    """Return the last lines of the log; none where they cannot be read."""
+    with contextlib.suppress(OSError):
+        return tuple((scratch / LOG).read_text(errors="replace").splitlines()[-TAIL_LINES:])
+    return ()

@@ -8,6 +8,7 @@ the end of the relay, which removes what one that was killed as it started could
 
 import contextlib
 import errno
+import io
 import os
 import selectors
 import shutil
@@ -16,6 +17,7 @@ import socket
 import sys
 import time
 from pathlib import Path
+from typing import BinaryIO
 
 from gputui.agent.agent_socket import AgentSocket
 from gputui.errors import FolderError, ProtocolError
@@ -32,11 +34,13 @@ TURN_S = 0.02
 def relay() -> int:
     """Carry the channel of one head; returns when either end closes."""
     dump_no_core()  # the cluster's key passes through here, and stays in the agent
-    out = os.dup(1)
+    out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    _write(out, MARKER + b"\n")
+    out.write(MARKER + b"\n")
+    out.flush()
     try:
-        line = _read_line(0)
+        # Unbuffered, so that nothing after the line is read.
+        line = io.FileIO(0, closefd=False).readline(FIRST_LINE_BYTES)
         configure = decode(line, Configure)
         agent_socket = AgentSocket.of(configure.cluster_id, configure.host)
         agent, scratch = _agent_of(agent_socket, configure, out)
@@ -55,9 +59,12 @@ def relay() -> int:
 
 
 def _agent_of(
-    agent_socket: AgentSocket, configure: Configure, out: int
+    agent_socket: AgentSocket, configure: Configure, out: BinaryIO
 ) -> tuple[socket.socket, Path | None]:
-    """Return a connection to the agent of this host; if it was started here, with its scratch."""
+    """Return a connection to the agent of this host; if it was started here, with its scratch.
+
+    Raises OSError where no process can be started.
+    """
     while (lock := agent_socket.hold()) is None:
         with contextlib.suppress(FileNotFoundError, ConnectionRefusedError):
             return agent_socket.connect(), None
@@ -68,7 +75,14 @@ def _agent_of(
     try:
         agent_socket.note(lock, configure.cluster_id, configure.cluster)
         with agent_socket.listen() as listener:
-            _fork_agent(configure, agent_socket, listener, lock, scratch, out)
+            if _in_new_session():
+                try:
+                    out.close()
+                    from gputui.agent.supervisor import supervise
+
+                    supervise(configure, agent_socket, listener, lock, scratch)
+                finally:
+                    os._exit(0)
             return agent_socket.connect(), scratch
     except OSError:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -78,15 +92,8 @@ def _agent_of(
         os.close(lock)
 
 
-def _fork_agent(
-    configure: Configure,
-    agent_socket: AgentSocket,
-    listener: socket.socket,
-    lock: int,
-    scratch: Path,
-    out: int,
-) -> None:
-    """Fork the agent into a session of its own, with the lock and without our way to the head.
+def _in_new_session() -> bool:
+    """Fork a process into a session of its own, without stdio; return whether this is that one.
 
     Signals that ask it to end wait until it can. Raises OSError where no process can be started.
     """
@@ -95,27 +102,22 @@ def _fork_agent(
         _, status = os.waitpid(child, 0)
         if status:
             raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
-        return
-    status = 1
+        return False
     try:
         signal.pthread_sigmask(signal.SIG_BLOCK, END_SIGNALS)
         os.setsid()
-        if os.fork():
-            status = 0
-            return
-        os.close(out)
-        null = os.open(os.devnull, os.O_RDWR)
-        for descriptor in (0, 1, 2):
-            os.dup2(null, descriptor)
-        from gputui.agent.supervisor import supervise
-
-        supervise(configure, agent_socket, listener, lock, scratch)
-        status = 0
-    finally:
-        os._exit(status)
+        forked = os.fork()
+    except BaseException:
+        os._exit(1)
+    if forked:
+        os._exit(0)
+    null = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(null, descriptor)
+    return True
 
 
-def _pump(agent: socket.socket, out: int) -> None:
+def _pump(agent: socket.socket, out: BinaryIO) -> None:
     """Copy both ways until one end closes; raises OSError where one breaks."""
     selector = selectors.DefaultSelector()
     selector.register(0, selectors.EVENT_READ)
@@ -128,22 +130,5 @@ def _pump(agent: socket.socket, out: int) -> None:
             if key.fd == 0:
                 agent.sendall(data)
             else:
-                _write(out, data)
-
-
-def _read_line(descriptor: int) -> bytes:
-    """Return a line, and read no further than its end; raises ProtocolError for a long one."""
-    line = bytearray()
-    while not line.endswith(b"\n"):
-        if len(line) > FIRST_LINE_BYTES:
-            raise ProtocolError(f"a first line of more than {FIRST_LINE_BYTES} bytes")
-        byte = os.read(descriptor, 1)
-        if not byte:
-            break
-        line += byte
-    return bytes(line)
-
-
-def _write(descriptor: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(descriptor, data) :]
+                out.write(data)
+                out.flush()

@@ -13,21 +13,27 @@ import signal
 import socket
 import time
 import traceback
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from gputui.agent.agent_socket import AgentSocket, touch_pack
+from gputui.agent.agent_socket import (
+    PACK,
+    AgentSocket,
+    begin_log,
+    keep_log_small,
+    log_tail,
+    own_scratch,
+    sweep_scratch,
+)
 from gputui.agent.facts import gather_facts
 from gputui.agent.gpu.telemetry import TelemetryReader
 from gputui.agent.gpu.watch import DeviceWatch
 from gputui.agent.held_claims import HeldClaims
 from gputui.agent.programs import Programs
-from gputui.agent.scratch import begin_log, keep_log_small, log_tail, own_scratch, sweep_scratch
 from gputui.agent.workers import Workers
 from gputui.errors import ProtocolError
-from gputui.process.background import Background, together, words
+from gputui.process.background import RETRY_S, Background, together, words
 from gputui.process.lifetime import END_SIGNALS, adopt_orphans, start_problem
 from gputui.protocol.agent import (
     AgentEnding,
@@ -66,9 +72,6 @@ from gputui.protocol.streams import SocketStream
 
 LEASE_GRACE_S = 2.0
 """How long workers that were asked to end may take when the lease ran out."""
-
-RETRY_S = 1.0
-"""When work that goes on for as long as the agent failed: before it begins again."""
 
 LISTENING_S = 15.0
 """How long a port stays open that others are to try."""
@@ -183,9 +186,8 @@ class Supervisor:
     async def serve(self, listener: socket.socket) -> None:
         """Serve heads until asked to end, or the lease runs out."""
         server = await asyncio.start_unix_server(self._accept, sock=listener)
-        reader = TelemetryReader(self._watch, scratch=self._scratch)
         try:
-            self._start(reader)
+            self._start()
             await self._over.wait()
         except Exception as error:
             traceback.print_exc()
@@ -198,15 +200,23 @@ class Supervisor:
             await self._work.close()
             await self._programs.close()
             await self._workers.close()
-            self._watch.stop()
-            await self._part()
+            if self._ending is not None:
+                self.send(self._ending)
+            if self._head is not None:
+                await self._head.close()
+            await self._heads.close()
 
-    def _start(self, reader: TelemetryReader) -> None:
+    def _start(self) -> None:
         """Start all that goes on for as long as the agent."""
-        self._end_on_signals()
+        for number in END_SIGNALS:
+            wish = partial(self._take, Shutdown(LEASE_GRACE_S))
+            asyncio.get_running_loop().add_signal_handler(number, wish)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, END_SIGNALS)
         self._watch.start()
+        reader = TelemetryReader(self._watch, scratch=self._scratch)
         self._lasting.keep(self._end_with_lease, "the lease")
-        self._work.start(self._sweep(), "removing what agents left that were killed")
+        sweep = asyncio.to_thread(self._sweep)
+        self._work.start(sweep, "removing what agents left that were killed")
         if not self._configure.only_examined:
             self._workers.forkserver.start()
         self._lasting.keep(self._workers.forkserver.run, "starting workers")
@@ -218,11 +228,11 @@ class Supervisor:
             ("memory limits", self._workers.keep_limits),
             ("its pack", _keep_pack),
         ):
-            self._lasting.keep(partial(self._keep, name, work), name)
+            self._lasting.keep(work, name, self._failing)
 
-    async def _sweep(self) -> None:
-        await asyncio.to_thread(sweep_scratch, self._scratch.parent)
-        await asyncio.to_thread(self._socket.sweep_others)
+    def _sweep(self) -> None:
+        sweep_scratch(self._scratch.parent)
+        self._socket.sweep_others()
 
     def send(self, message: FromAgent) -> None:
         """Send to the head, if one is connected: the next one gets the state with the facts."""
@@ -238,7 +248,10 @@ class Supervisor:
         try:
             async for message in channel:
                 if isinstance(message, Configure):
-                    self._prefer(channel)
+                    before, self._head, self._reported = self._head, channel, ""
+                    self._met.set()
+                    if before is not None and before is not channel:
+                        before.abort()
                     if message.compressed:
                         channel.compress()
                 if channel is not self._head:
@@ -252,20 +265,6 @@ class Supervisor:
                 self._head = None
             if self._head is not channel:
                 await channel.close()
-
-    def _prefer(self, channel: HeadChannel) -> None:
-        """Serve this head from now on, and disconnect any other."""
-        before, self._head, self._reported = self._head, channel, ""
-        self._met.set()
-        if before is not None and before is not channel:
-            before.abort()
-
-    def _end_on_signals(self) -> None:
-        """Handle a signal that asks this process to end like a head's request."""
-        for number in END_SIGNALS:
-            wish = partial(self._take, Shutdown(LEASE_GRACE_S))
-            asyncio.get_running_loop().add_signal_handler(number, wish)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, END_SIGNALS)
 
     def _take(self, message: ToAgent) -> None:
         """Carry out one message as a task, after those before it; a failure is reported."""
@@ -318,15 +317,9 @@ class Supervisor:
         self._end(f"{name} failed: {start_problem(error)}")
         self._over.set()
 
-    async def _keep(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
-        """Keep some work going as long as the agent lives: report a failure and start it again."""
-        while True:
-            try:
-                await work()
-            except Exception as error:
-                traceback.print_exc()
-                self._report(f"{name} failed, and is tried every {RETRY_S:g} s: {words(error)}")
-            await asyncio.sleep(RETRY_S)
+    def _failing(self, name: str, error: Exception) -> None:
+        traceback.print_exception(error)
+        self._report(f"{name} failed, and is tried every {RETRY_S:g} s: {words(error)}")
 
     def _report(self, text: str) -> None:
         """Report a lasting problem to the head, once."""
@@ -415,22 +408,15 @@ class Supervisor:
         """Note why the agent ends; its log is removed before it has ended."""
         self._ending = AgentEnding(reason, log_tail(self._scratch))
 
-    async def _part(self) -> None:
-        """Report why the agent ends unasked, and close the head's channel."""
-        if self._ending is not None:
-            self.send(self._ending)
-        if self._head is not None:
-            await self._head.close()
-        await self._heads.close()
-
 
 async def _hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     writer.close()
 
 
 async def _keep_pack() -> None:
-    while True:
-        touch_pack()
+    """Have no other agent sweep the pack that this one runs from."""
+    while PACK:
+        os.utime(PACK)
         await asyncio.sleep(TOUCH_PACK_S)
 
 

@@ -1,25 +1,26 @@
 """One worker of a host: its specification, its process if it has one, its output, its next start.
 
 Output is always drained, the last lines kept, and sent on while a head follows: a worker that
-prints 100 MB neither waits for anybody nor fills the agent's memory.
+prints 100 MB neither waits for anybody nor fills the agent's memory. How its process ended is
+explained, with a hint, by the status and the last of these lines.
 """
 
 import asyncio
-import math
 import os
+import re
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from gputui.agent.exits import Exit
 from gputui.model.plan import WorkerSpec
 from gputui.process import procfs
 from gputui.process.cgroups import memory_limit
-from gputui.process.child import PipeLines
+from gputui.process.child import PipeLines, signal_name
 from gputui.process.lifetime import Handle
 from gputui.protocol.agent import FromAgent, StartWorkers
+from gputui.protocol.forking import CANNOT_LISTEN
 from gputui.protocol.shared import LogLines
 
 BACKOFF_S = (0.5, 1.0, 2.0, 4.0)
@@ -28,13 +29,12 @@ BACKOFF_S = (0.5, 1.0, 2.0, 4.0)
 LIVED_S = 60.0
 """A worker that lived so long is started again as soon as the first time."""
 
-LOOK_S = (0.2, 1.0)
-FILLED_BYTES_PER_S = 20e9
-"""Faster than that no process comes by memory: the kernel clears each page first."""
-
 CRASH_LOOP_AFTER = 5
 """Starts in a row that failed; one that came up is started again however often tasks end it."""
 
+CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL)
+MORE = "give it more with memory=, or use smaller chunks"
+LESS = "give workers less with memory=, or use fewer of them"
 
 KEPT_LINES = 1000
 SEND_EVERY_S = 0.25
@@ -124,6 +124,12 @@ class WorkerOutput:
         self._unsent.clear()
 
 
+def _pieces(lines: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """Yield these lines, as many at a time as a message may have."""
+    for start in range(0, len(lines), LINES_A_MESSAGE):
+        yield lines[start : start + LINES_A_MESSAGE]
+
+
 @dataclass(slots=True)
 class WorkerProcess:
     """One worker, over all its processes."""
@@ -136,8 +142,6 @@ class WorkerProcess:
     """The reading ends of the pipes for its output and its reports, until it was forked."""
     forking: bool = False
     """Whether it was ordered from the forkserver, which has not reported its pid yet."""
-    waiting: bool = False
-    """Whether it is to be forked as soon as the forkserver is ready."""
     restarts: int = 0
     failures: int = 0
     """In a row, since it last lived for long."""
@@ -177,39 +181,22 @@ class WorkerProcess:
             os.close(writes)
             self.pipes.append(reads)
 
-    def ask_to_end(self) -> None:
-        """Send its process SIGTERM."""
-        if self.process is not None:
-            self.process.send_signal(signal.SIGTERM)
-
     def kill(self) -> None:
         """Kill its process, and all that this started."""
         if self.process is not None:
             self.process.kill_group()
 
-    def kill_after(self, grace_s: float) -> None:
-        """Kill its process where that has not ended by then."""
-        asyncio.get_running_loop().call_later(grace_s, self._kill_if_still, self.process)
-
-    def _kill_if_still(self, process: Handle | None) -> None:
-        if self.process is process:
-            self.kill()
-
-    def keep_limit(self, share: float) -> float:
-        """Kill it if it has come up to a share of its limit; return how many bytes are left."""
+    def keep_limit(self, share: float) -> None:
+        """Kill it if it has come up to a share of its limit."""
         limit = self.spec.memory_limit_bytes
         if self.pid is None or self.over_limit_bytes is not None or not limit:
-            return math.inf
-        if (stat := procfs.process_stat(self.pid)) is None:
-            return math.inf
-        left = limit * share - stat.rss_bytes
-        if left <= 0:
+            return
+        stat = procfs.process_stat(self.pid)
+        if stat is not None and stat.rss_bytes >= limit * share:
             limit = memory_limit(limit, self.spec.memory_share)
-            left = limit * share - stat.rss_bytes
-            if left <= 0:
+            if stat.rss_bytes >= limit * share:
                 self.over_limit_bytes = limit
                 self.kill()
-        return left
 
     def cancel_restart(self) -> None:
         """Cancel a start that is due."""
@@ -217,30 +204,73 @@ class WorkerProcess:
             self.restart.cancel()
             self.restart = None
 
-    def next_start(self, end: Exit) -> float | None:
-        """Return in how many seconds to start it again after this end; None stops it for good."""
-        if not end.failed:
-            return 0.0 if end.kind == "closed" else BACKOFF_S[1]
+    def next_start(self, kind: str) -> float | None:
+        """Return in how many seconds to start it again after an end; None stops it for good."""
+        if kind == "closed":
+            return 0.0
         if time.monotonic() - self.started_at > LIVED_S:
             self.failures = 0
         self.failures += 1
         self.failed_starts = 0 if self.came_up else self.failed_starts + 1
-        if self.failed_starts >= CRASH_LOOP_AFTER or end.kind == "address":
+        if self.failed_starts >= CRASH_LOOP_AFTER or kind == "address":
             self.crash_loop = True
             return None
         return BACKOFF_S[min(self.failures, len(BACKOFF_S)) - 1]
 
 
-def next_look_s(left_bytes: float) -> float:
-    """Return in how many seconds to look again where so much is left to the nearest limit.
+def explain(
+    status: int,
+    tail: Sequence[str],
+    *,
+    stopped: bool = False,
+    over_limit_bytes: int | None = None,
+    kernel_killed: bool = False,
+) -> tuple[str, str]:
+    """Return the kind and the reason of an end, by `waitpid`'s status and the last lines of output.
 
-    >>> next_look_s(100e9), next_look_s(8e9), next_look_s(1e9)
-    (1.0, 0.4, 0.2)
+    `over_limit_bytes` is the memory limit that it was ended at, `kernel_killed` whether the
+    kernel ended any process for memory while it lived.
+
+    >>> explain(0, [], stopped=True), explain(0, [])[0]
+    (('stopped', 'stopped'), 'closed')
+    >>> explain(9, [], over_limit_bytes=2**30)[1]
+    'it reached its memory limit of 1.0 GiB; give it more with memory=, or use smaller chunks'
+    >>> explain(9, [], kernel_killed=True)[0], explain(9, [])
+    ('oom-killer', ('signal', 'SIGKILL: ended from outside'))
+    >>> explain(11, []), explain(40, [])
+    (('signal', 'SIGSEGV: a library crashed'), ('signal', 'signal 40'))
     """
-    return min(max(left_bytes / FILLED_BYTES_PER_S, LOOK_S[0]), LOOK_S[1])
+    if stopped:
+        return "stopped", "stopped"
+    if over_limit_bytes is not None:
+        return "memory-limit", f"it reached its memory limit of {_sized(over_limit_bytes)}; {MORE}"
+    code = os.waitstatus_to_exitcode(status)
+    if code == -signal.SIGKILL and kernel_killed:
+        reason = f"memory ran out, of the host or of its control group: the kernel ended it; {LESS}"
+        return "oom-killer", reason
+    if code == -signal.SIGKILL:
+        return "signal", "SIGKILL: ended from outside"
+    if code < 0:
+        crash = ": a library crashed" if -code in CRASHES else ""
+        return "signal", f"{signal_name(-code)}{crash}"
+    if code == 0:
+        return "closed", "it was closed by the scheduler or its client"
+    last = next((line.strip() for line in reversed(tail) if line.strip()), "")
+    if re.search(r"(Import|ModuleNotFound)Error", last):
+        return "import-error", last
+    if last.startswith(CANNOT_LISTEN):
+        return "address", last
+    if re.search(r"\bCUDA|cuda[A-Z]|cupy", last):
+        return "cuda-error", last
+    return "crashed", f"exit code {code}" + (f": {last}" if last else "")
 
 
-def _pieces(lines: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """Yield these lines, as many at a time as a message may have."""
-    for start in range(0, len(lines), LINES_A_MESSAGE):
-        yield lines[start : start + LINES_A_MESSAGE]
+def _sized(size_bytes: int) -> str:
+    """Return a memory limit with its unit.
+
+    >>> _sized(400 * 2**20), _sized(3 * 2**29)
+    ('400 MiB', '1.5 GiB')
+    """
+    if size_bytes < 2**30:
+        return f"{size_bytes / 2**20:,.0f} MiB"
+    return f"{size_bytes / 2**30:,.1f} GiB"

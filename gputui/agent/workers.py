@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-import math
+import os
 import signal
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -10,9 +10,8 @@ from functools import partial
 from pathlib import Path
 
 from gputui.agent.agent_socket import AgentSocket
-from gputui.agent.exits import Exit, explain
 from gputui.agent.forkserver_process import ForkserverProcess
-from gputui.agent.worker_process import WorkerOutput, WorkerProcess, next_look_s
+from gputui.agent.worker_process import WorkerOutput, WorkerProcess, explain
 from gputui.engine.dask_settings import TERMINATE, terminate_share
 from gputui.errors import ProtocolError
 from gputui.folders import own_folder
@@ -43,6 +42,9 @@ from gputui.protocol.forking import (
 
 TAIL_LINES = 20
 """How much of a worker's last output is reported with its end."""
+
+LOOK_S = 0.2
+"""How often the workers' memory is read."""
 
 RESTART_GRACE_S = 3.0
 
@@ -78,12 +80,10 @@ class Workers:
     async def keep_limits(self) -> None:
         """Watch the workers' memory without end, and end those that come up to their limit."""
         while True:
-            share, left = self._terminate_share, math.inf
-            if share is not None:
-                left = min(
-                    (each.keep_limit(share) for each in self._workers.values()), default=left
-                )
-            await asyncio.sleep(next_look_s(left))
+            if self._terminate_share is not None:
+                for worker in self._workers.values():
+                    worker.keep_limit(self._terminate_share)
+            await asyncio.sleep(LOOK_S)
 
     def trust(self, credentials: Credentials) -> None:
         """Keep what workers need to join, and hand it on."""
@@ -120,12 +120,12 @@ class Workers:
         for worker in ending:
             worker.stopping, worker.again = True, None
             worker.cancel_restart()
-            worker.ask_to_end()
-            if worker.pid is None and not worker.forking:  # between two processes
-                self._workers.pop(worker.spec.name, None)
-                self._tell_exit(worker, 0, explain(0, (), stopped=True), None)
-                worker.output.close()
-        ending = [worker for worker in ending if worker.pid is not None]
+            if worker.process is not None:
+                worker.process.send_signal(signal.SIGTERM)
+            elif not worker.forking:  # between two processes
+                self._report_exit(worker, 0, "stopped", "stopped", status=0)
+                self._forget(worker)
+        ending = [worker for worker in ending if worker.process is not None]
         await _within(grace_s, ending)
         for worker in ending:
             worker.kill()
@@ -140,9 +140,10 @@ class Workers:
             worker.failures = worker.failed_starts = 0
             worker.crash_loop = False
             worker.cancel_restart()
-            if worker.pid is not None:
-                worker.ask_to_end()
-                worker.kill_after(RESTART_GRACE_S)
+            if worker.process is not None:
+                worker.process.send_signal(signal.SIGTERM)
+                loop = asyncio.get_running_loop()
+                loop.call_later(RESTART_GRACE_S, worker.process.kill_group)
             elif not worker.forking:
                 self._fork(worker)
 
@@ -187,7 +188,6 @@ class Workers:
             worker.output.close()
 
     def _hear(self, message: FromForkserver) -> None:
-        """Handle a message of the forkserver."""
         match message:
             case Imported():
                 self._imported(message)
@@ -204,34 +204,33 @@ class Workers:
         if self._credentials:
             self.trust(self._credentials)
         for worker in self._workers.values():
-            if worker.waiting:
+            if worker.process is None and worker.restart is None and not worker.crash_loop:
                 self._fork(worker)
 
     async def _forkserver_lost(self, said: str, given_up: bool) -> None:
-        """End the processes of a dead forkserver's workers, and restart it."""
+        """End the processes of a dead forkserver's workers; they are forked by the next one.
+
+        Where there will be none, give the workers up.
+        """
         await asyncio.to_thread(end_children)
         self._send(Trouble(f"the process that starts workers ended: {said}"))
         for worker in list(self._workers.values()):
+            worker.forking = False
             if worker.pid is not None:
                 self._exited(worker.spec.name, worker.pid, signal.SIGKILL)
-            elif worker.forking:
-                self._fork(worker)
-        if given_up:
-            for worker in self._workers.values():
-                self._give_up(worker, said)
-
-    def _give_up(self, worker: WorkerProcess, said: str) -> None:
-        """Give up a worker that no forkserver could start."""
-        worker.cancel_restart()
-        worker.waiting, worker.crash_loop = False, True
-        reason = f"its Python cannot import what workers need: {said}"
-        self._tell_exit(worker, 0, Exit("import-error", reason, None, None, failed=True), None)
+        for worker in self._workers.values() if given_up else ():
+            worker.cancel_restart()
+            worker.crash_loop = True
+            reason = f"its Python cannot import what workers need: {said}"
+            self._report_exit(worker, 0, "import-error", reason)
 
     def _fork(self, worker: WorkerProcess) -> None:
-        """Have the forkserver fork a worker, with pipes for its output and reports."""
-        worker.restart, worker.forking = None, self.forkserver.ready
-        worker.waiting = not self.forkserver.ready
-        if worker.waiting:
+        """Have the forkserver fork a worker, with pipes for its output and reports.
+
+        A forkserver that is not ready is started; it forks the worker when it is.
+        """
+        worker.restart = None
+        if not self.forkserver.ready:
             self.forkserver.start()
             return
         spec, order = worker.spec, worker.order
@@ -239,9 +238,11 @@ class Workers:
             worker.begin(self._cgroups.oom_kills())
             folder = own_folder(self._scratch / spec.name.replace(":", "-"))
         except OSError as error:
-            worker.forking = False
-            self._failed_to_start(worker, error)
+            where = f"{error.filename}: " if error.filename else ""
+            reason = f"it could not be started: {where}{error.strerror}"
+            self._ended(worker, 0, "crashed", reason)
             return
+        worker.forking = True
         near = self._cpus_near(spec.device_uuid) if spec.device_uuid else ()
         fork = ForkWorker(
             spec=spec,
@@ -254,13 +255,6 @@ class Workers:
             reports=worker.pipes[1],
         )
         self.forkserver.order(fork)
-
-    def _failed_to_start(self, worker: WorkerProcess, error: OSError) -> None:
-        """Report why a worker could not be forked, and try again as after a crash."""
-        where = f"{error.filename}: " if error.filename else ""
-        reason = f"it could not be started: {where}{error.strerror}"
-        end = Exit("crashed", reason, None, None, failed=True)
-        self._tell_exit(worker, 0, end, worker.next_start(end))
 
     def _read_report(self, worker: WorkerProcess, line: str) -> None:
         try:
@@ -292,46 +286,61 @@ class Workers:
             return
         worker.process = None
         worker.output.drain()
-        tail = worker.output.tail(TAIL_LINES)
-        end = explain(
+        kind, reason = explain(
             status,
-            tail,
+            worker.output.tail(TAIL_LINES),
             stopped=worker.stopping,
             over_limit_bytes=worker.over_limit_bytes,
             kernel_killed=self._cgroups.oom_kills() > worker.oom_kills,
         )
-        if worker.stopping:
-            self._tell_exit(worker, pid, end, 0.0 if worker.again else None)
+        if not worker.stopping:
+            self._ended(worker, pid, kind, reason, status)
         else:
-            self._tell_exit(worker, pid, end, worker.next_start(end))
-        if worker.stopping:
-            self._workers.pop(name, None)
-            worker.output.close()
+            self._report_exit(worker, pid, kind, reason, status, 0.0 if worker.again else None)
+            self._forget(worker)
             if worker.again:
                 self.start(worker.again)
         worker.ended.set()
 
-    def _tell_exit(
-        self, worker: WorkerProcess, pid: int, end: Exit, restart_in_s: float | None
+    def _ended(
+        self, worker: WorkerProcess, pid: int, kind: str, reason: str, status: int | None = None
     ) -> None:
-        """Report the end of a worker's process, and start another when that is due."""
+        """Report an end that nobody asked for, and start the worker again when that is due."""
+        restart_in_s = worker.next_start(kind)
+        self._report_exit(worker, pid, kind, reason, status, restart_in_s)
+        if restart_in_s is not None:
+            worker.restarts += 1
+            loop = asyncio.get_running_loop()
+            worker.restart = loop.call_later(restart_in_s, self._fork, worker)
+
+    def _report_exit(
+        self,
+        worker: WorkerProcess,
+        pid: int,
+        kind: str,
+        reason: str,
+        status: int | None = None,
+        restart_in_s: float | None = None,
+    ) -> None:
+        """Report the end of a worker; `status` is `waitpid`'s where it had a process."""
+        code = None if status is None else os.waitstatus_to_exitcode(status)
         self._send(
             WorkerExited(
                 name=worker.spec.name,
                 pid=pid,
-                kind=end.kind,
-                reason=end.reason,
-                exit_code=end.exit_code,
-                signal=end.signal,
+                kind=kind,
+                reason=reason,
+                exit_code=None if code is None or code < 0 else code,
+                signal=-code if code is not None and code < 0 else None,
                 log_tail=worker.output.tail(TAIL_LINES),
                 restart_in_s=restart_in_s,
                 crash_loop=worker.crash_loop,
             )
         )
-        if restart_in_s is not None and not worker.stopping:
-            worker.restarts += 1
-            loop = asyncio.get_running_loop()
-            worker.restart = loop.call_later(restart_in_s, self._fork, worker)
+
+    def _forget(self, worker: WorkerProcess) -> None:
+        self._workers.pop(worker.spec.name, None)
+        worker.output.close()
 
 
 async def _within(bound_s: float, ending: Iterable[WorkerProcess]) -> None:

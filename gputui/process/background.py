@@ -11,6 +11,8 @@ Result = TypeVar("Result")
 
 AGAIN_S = 2.0
 """After so long a task that goes on is cancelled again."""
+RETRY_S = 1.0
+"""After a failure of kept work: before it begins again."""
 
 
 class Background:
@@ -33,9 +35,18 @@ class Background:
         task.add_done_callback(self._ended)
         return task
 
-    def keep(self, work: Callable[[], Coroutine[Any, Any, None]], name: str) -> asyncio.Task[None]:
-        """Begin some work, and again each time a cancellation ends it that nobody asked for."""
-        return self.start(_kept(work, name), name)
+    def keep(
+        self,
+        work: Callable[[], Coroutine[Any, Any, None]],
+        name: str,
+        failing: Callable[[str, Exception], None] | None = None,
+    ) -> asyncio.Task[None]:
+        """Begin some work, and again each time a cancellation ends it that nobody asked for.
+
+        With `failing`, which is called with its name and the error, it also begins again some time
+        after a failure.
+        """
+        return self.start(_kept(work, name, failing), name)
 
     async def close(self) -> None:
         """Cancel all that runs, but for the task that calls this, and wait for it."""
@@ -74,16 +85,24 @@ async def together(*works: Coroutine[Any, Any, Any]) -> None:
         await _cancel(parts)
 
 
-async def _kept(work: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
+async def _kept(
+    work: Callable[[], Coroutine[Any, Any, None]],
+    name: str,
+    failing: Callable[[str, Exception], None] | None,
+) -> None:
     while True:
         running = asyncio.get_running_loop().create_task(work(), name=name)
         try:
             await asyncio.wait([running])
         finally:
             await _cancel({running})
-        if not running.cancelled():
+        if running.cancelled():
+            logger.error("%s was cancelled, and nobody asked for that: it begins again", name)
+        elif failing and isinstance(error := running.exception(), Exception):
+            failing(name, error)
+            await asyncio.sleep(RETRY_S)
+        else:
             return running.result()
-        logger.error("%s was cancelled, and nobody asked for that: it begins again", name)
 
 
 async def _cancel(tasks: set[asyncio.Task[Any]]) -> None:

@@ -330,7 +330,7 @@ class WorkerExited:
     pid: Pid
     kind: Name
     """stopped, closed, crashed, memory-limit, oom-killer, cuda-error, import-error, address or
-    signal, as `gputui.agent.exits` makes it."""
+    signal, as `gputui.agent.worker_process` makes it."""
     reason: Reason
     """Why, with the hint where one is known."""
     exit_code: ExitStatus | None

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gputui.agent import scratch
-from gputui.agent.agent_socket import AgentSocket
-from gputui.agent.scratch import OWNER, own_scratch, sweep_scratch
+from gputui.agent import agent_socket
+from gputui.agent.agent_socket import OWNER, AgentSocket, own_scratch, sweep_scratch
 from gputui.process.procfs import own_machine
 
 
@@ -73,7 +72,7 @@ def test_an_owner_that_proc_hides_is_there(
     left: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     change(left, pid=os.getppid())
-    monkeypatch.setattr(scratch, "process_stat", lambda pid: None)
+    monkeypatch.setattr(agent_socket, "process_stat", lambda pid: None)
     sweep_scratch(tmp_path)
     assert left.exists()
 
@@ -81,7 +80,7 @@ def test_an_owner_that_proc_hides_is_there(
 def test_who_cannot_see_itself_leaves_no_note(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scratch, "process_stat", lambda pid: None)
+    monkeypatch.setattr(agent_socket, "process_stat", lambda pid: None)
     own_scratch(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
