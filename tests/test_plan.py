@@ -1,13 +1,14 @@
 """Which workers a host can run."""
 
 from gputui.model.hosts import Host, parse_hosts
-from gputui.model.plan import HostCapacity, PlannedDevice, WorkerSpec, usual_workers, workers_of
+from gputui.model.plan import HostCapacity, WorkerSpec, usual_workers, workers_of
+from gputui.model.readings import DeviceReading
 
 GIB = 2**30
 
 
 def gpu_host(gpus: int, memory_bytes: int = 64 * GIB) -> HostCapacity:
-    devices = tuple(PlannedDevice(f"GPU-{index}", str(index)) for index in range(gpus))
+    devices = tuple(DeviceReading(f"GPU-{index}", str(index), "H200") for index in range(gpus))
     return HostCapacity(devices, 32, memory_bytes)
 
 
@@ -36,7 +37,7 @@ def test_two_workers_share_a_gpu_under_two_names() -> None:
 
 
 def test_a_worker_on_a_mig_instance_is_named_after_it() -> None:
-    mig = HostCapacity((PlannedDevice("MIG-x", "0.2"),), 8, GIB)
+    mig = HostCapacity((DeviceReading("MIG-x", "0.2", "H200"),), 8, GIB)
     assert names("a", mig) == ["a:mig0.2"]
 
 

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from gputui.fleet.fleet_settings import FleetSettings, Versions, installed_here
 from gputui.model.hosts import Host
-from gputui.model.plan import HostCapacity, PlannedDevice
+from gputui.model.plan import HostCapacity
 from gputui.model.readings import DeviceReading, Owner
 from gputui.protocol.agent import (
     Facts,
@@ -275,7 +275,7 @@ def capacity(host: Host, facts: Facts, settings: FleetSettings) -> HostCapacity:
     """Return the host's capacity: the chosen devices, and with `busy: skip` only free ones."""
     return HostCapacity(
         devices=tuple(
-            PlannedDevice(device.uuid, device.label)
+            device
             for device in chosen_devices(host, facts.devices)
             if settings.busy != "skip" or not used_by_others(device)
         ),

@@ -16,22 +16,14 @@ from gputui.model.bounds import (
     SmallNumber,
 )
 from gputui.model.hosts import Host
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedDevice:
-    """A GPU or MIG instance, as planning needs it."""
-
-    uuid: str
-    label: str
-    """`0` for a GPU, `0.2` for a MIG instance: the name of the worker comes from it."""
+from gputui.model.readings import DeviceReading
 
 
 @dataclass(frozen=True, slots=True)
 class HostCapacity:
     """A host's capacity: the devices that its line asks for and that may be used, CPUs, memory."""
 
-    devices: tuple[PlannedDevice, ...]
+    devices: tuple[DeviceReading, ...]
     cpus: int
     memory_bytes: int
 
@@ -76,7 +68,7 @@ def workers_of(
     On a host for CPU workers the first `listed` of them, by default as many as `share`, which is
     how many share its CPUs and memory.
     """
-    devices: tuple[PlannedDevice | None, ...] = capacity.devices
+    devices: tuple[DeviceReading | None, ...] = capacity.devices
     on_cpu, share = not devices, max(1, share)
     nthreads = host.nthreads or (max(1, capacity.cpus // share) if on_cpu else 1)
     own = host.memory_bytes
@@ -110,13 +102,12 @@ def default_cpu_workers(cpus: int) -> int:
     return min(n for n in range(root, cpus + 1) if cpus % n == 0)
 
 
-def _name(host: str, device: PlannedDevice | None, slot: int) -> str:
+def _name(host: str, device: DeviceReading | None, slot: int) -> str:
     """Return a worker's name.
 
-    >>> _name("a", PlannedDevice("GPU-1", "0"), 1), _name("a", PlannedDevice("MIG-1", "0.2"), 0)
-    ('a:gpu0.1', 'a:mig0.2')
+    >>> _name("a", DeviceReading("MIG-1", "0.2", "H200"), 1), _name("a", None, 0)
+    ('a:mig0.2.1', 'a:cpu0')
     """
     if device is None:
         return f"{host}:cpu{slot}"
-    kind = "mig" if "." in device.label else "gpu"
-    return f"{host}:{kind}{device.label}" + (f".{slot}" if slot else "")
+    return f"{host}:{device.short_name}" + (f".{slot}" if slot else "")

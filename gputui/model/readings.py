@@ -127,6 +127,11 @@ class DeviceReading:
         """Whether this is a MIG instance."""
         return "." in self.label
 
+    @property
+    def short_name(self) -> str:
+        """`gpu0`, or `mig0.2`: the name of its first worker without the host's."""
+        return f"{'mig' if self.is_mig else 'gpu'}{self.label}"
+
 
 @dataclass(frozen=True, slots=True)
 class HostReading:

@@ -105,7 +105,7 @@ def slots_of(snapshot: Snapshot) -> list[Slot]:
         on_device = on_hosts[host.name]
         for device in host.devices:
             workers = tuple(on_device.pop(device.uuid, ()))
-            key = f"{host.name}:{'mig' if device.is_mig else 'gpu'}{device.label}"
+            key = f"{host.name}:{device.short_name}"
             slots.append(Slot(key, host, device, workers, _state(host, device, workers)))
         for worker in _without_device(on_device, host):
             state = _state(host, None, (worker,))

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from gputui.fleet import desired
 from gputui.fleet.desired import Actual, Desired, decide, host_quotas
 from gputui.model.hosts import Host
-from gputui.model.plan import Changes, HostCapacity, PlannedDevice
+from gputui.model.plan import Changes, HostCapacity
+from gputui.model.readings import DeviceReading
 
 GIB = 2**30
 GPUS = HostCapacity(
-    devices=tuple(PlannedDevice(f"GPU-{label}", label) for label in "0123"),
+    devices=tuple(DeviceReading(f"GPU-{label}", label, "H200") for label in "0123"),
     cpus=8,
     memory_bytes=GIB,
 )
@@ -178,7 +179,7 @@ loaded = settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 names = st.sampled_from(["g", "h", "c", "d"])
 CAPACITY = {
     "g": GPUS,
-    "h": replace(GPUS, devices=tuple(PlannedDevice(f"H-{n}", str(n)) for n in range(2))),
+    "h": replace(GPUS, devices=tuple(DeviceReading(f"H-{n}", str(n), "H200") for n in range(2))),
     "c": CPUS,
     "d": replace(CPUS, cpus=2),
 }
