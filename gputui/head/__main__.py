@@ -26,43 +26,35 @@ from gputui.protocol.typed_codec import decode, encode
 READ_BYTES = 4096
 
 
-class Starter:
-    """Calls `gone` in the running loop when the process that started this ends without `Keep`.
+def watch_starter(pid: int, gone: Callable[[], None]) -> None:
+    """Have `gone` called when the process that started this one ends without `Keep`.
 
     Its end shows in two things: stdin, a pipe that it holds, and its pid. A child that it forked
     may hold the pipe for longer than it lives.
     """
+    loop, watched = asyncio.get_running_loop(), [0]
+    os.set_blocking(0, False)
+    with contextlib.suppress(OSError):  # before Linux 5.3: stdin only
+        watched.append(os.pidfd_open(pid))
 
-    def __init__(self, pid: int, gone: Callable[[], None]) -> None:
-        self._gone = gone
-        self._watched = [0]
-        os.set_blocking(0, False)
-        with contextlib.suppress(OSError):  # before Linux 5.3: stdin only
-            self._watched.append(os.pidfd_open(pid))
-        for descriptor in self._watched:
-            asyncio.get_running_loop().add_reader(descriptor, self._look)
-        if os.getppid() != pid:  # it ended before this process could watch it
-            self._look()
-
-    def _look(self) -> None:
-        """Read the last message of the starter before treating its end as final."""
-        try:
+    def look() -> None:
+        """Read the starter's last message before its end counts."""
+        said = b""
+        with contextlib.suppress(BlockingIOError):  # it ended; a child of its own holds the pipe
             said = os.read(0, READ_BYTES)
-        except BlockingIOError:  # it ended; a child of its own holds the pipe
-            said = b""
-        for descriptor in self._watched:
-            asyncio.get_running_loop().remove_reader(descriptor)
-        for descriptor in self._watched[1:]:
+        for descriptor in watched:
+            loop.remove_reader(descriptor)
+        for descriptor in watched[1:]:
             os.close(descriptor)
-        if not _keeps(said):
-            self._gone()
+        try:
+            decode(said, Keep)
+        except ProtocolError:
+            gone()
 
-
-def _keeps(said: bytes) -> bool:
-    try:
-        return isinstance(decode(said, Keep), Keep)
-    except ProtocolError:
-        return False
+    for descriptor in watched:
+        loop.add_reader(descriptor, look)
+    if os.getppid() != pid:  # it ended before this process could watch it
+        look()
 
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -92,7 +84,7 @@ async def _run(config: ConfigureHead) -> int:
     loop = asyncio.get_running_loop()
     for number in SIGNALS:
         loop.add_signal_handler(number, head.stop, f"the head was sent {number.name}")
-    Starter(config.starter_pid, lambda: head.stop("the process that started it is gone"))
+    watch_starter(config.starter_pid, lambda: head.stop("the process that started it is gone"))
     await head.run(lambda socket: _say(Opened(socket), log))
     return 0
 

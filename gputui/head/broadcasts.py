@@ -20,6 +20,7 @@ from gputui.head.server import FrontendConnection
 from gputui.model.bounds import KEPT_BYTES
 from gputui.model.plain_text import cut, safe_lines
 from gputui.model.snapshot import Event, Severity
+from gputui.process.background import words
 from gputui.protocol.channel import Prepared
 from gputui.protocol.frontend import Answer, Asked, EventHappened, ToFrontend
 from gputui.protocol.shared import LogLines
@@ -102,6 +103,10 @@ class EventLog:
         self._events.add(host_of(subject), size, event)
         logger.log(LEVELS[severity], "%s: %s: %s", subject, kind, text)
         self._broadcast(EventHappened(event))
+
+    def failed(self, what: str, error: Exception) -> None:
+        """Record that something failed which the cluster can do without."""
+        self.tell(Severity.ERROR, "cluster", "failed", f"{what}: {words(error)}")
 
     @property
     def events(self) -> tuple[Event, ...]:

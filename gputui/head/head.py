@@ -51,7 +51,7 @@ class Head(Cluster):
         self.server.attached, self.server.received = self.attached, self._received
         self.server.settled, self.server.left = self._settled, self._left
         self._tasks = Background(self._task_failed)
-        self._sending = Background(self._sending_failed)
+        self._sending = Background(self.event_log.failed)
 
     async def run(self, opened: Callable[[str], None]) -> None:
         """Bring the cluster up, call `opened` with the server's socket, and stay until the end."""
@@ -108,10 +108,6 @@ class Head(Cluster):
             case _:
                 logger.warning("a frontend sent %s", type(message).__name__)
         return None
-
-    def _sending_failed(self, what: str, error: Exception) -> None:
-        """Record it: the frontend has no past, and the cluster goes on."""
-        self.tell(Severity.ERROR, "cluster", "failed", f"{what}: {words(error)}")
 
     async def _lasting(self, what: str, work: Callable[[], Awaitable[None]]) -> None:
         """Keep work going: where it fails, record that once and begin again after a while."""

@@ -5,7 +5,7 @@ does what.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Container, Coroutine, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -36,6 +36,8 @@ from gputui.protocol.frontend import (
 )
 from gputui.protocol.scheduler import Aim
 
+NO_HOST = "no host {} in this cluster"
+
 
 async def _await_workers(cluster: Cluster, request: AwaitWorkers) -> Reply:
     await cluster.until(lambda: _enough(cluster, request.workers))
@@ -61,27 +63,22 @@ def _enough(cluster: Cluster, workers: int | None) -> bool:
 
 
 async def _scale(cluster: Cluster, request: Scale) -> Reply:
-    fleet = cluster.fleet
-    if request.workers is not None and request.workers < 0:
-        raise HeadError(f"{request.workers} workers: write 0 or more")
+    fleet, workers = cluster.fleet, request.workers
+    if workers is not None and workers < 0:
+        raise HeadError(f"{workers} workers: write 0 or more")
+    number = "as many workers as the hosts give" if workers is None else f"{workers} workers"
     if request.host is None:
-        wanted = desired.scale(fleet.desired, request.workers)
-        words = f"wanted: {_number(request.workers)}"
+        wanted, where = desired.scale(fleet.desired, workers), ""
     else:
-        _check_hosts(cluster, [request.host])
-        running = fleet.worker_table.staying
-        wanted = desired.scale_host(fleet.desired, request.host, request.workers, running)
-        words = f"wanted on {request.host}: {_number(request.workers)}"
+        _check(NO_HOST, [request.host], _host_names(cluster))
+        running, where = fleet.worker_table.staying, f" on {request.host}"
+        wanted = desired.scale_host(fleet.desired, request.host, workers, running)
     more = _lacking(cluster, request, wanted)
-    if request.preview:
-        return _previewed(cluster, request.request, fleet.preview(wanted), more)
-    cluster.adaptive = None
-    cluster.tell(Severity.INFO, "cluster", "scaled", words)
-    return Done(request.request, _joined(_counted(fleet.set_desired(wanted)), more))
+    return _change(cluster, request, wanted, f"wanted{where}: {number}", more)
 
 
 async def _retire(cluster: Cluster, request: RetireWorkers) -> Reply:
-    _check_workers(cluster, request.names)
+    _check("no worker {}", request.names, cluster.fleet.worker_table)
     return _change(cluster, request, desired.retire(cluster.fleet.desired, request.names))
 
 
@@ -90,17 +87,25 @@ async def _add(cluster: Cluster, request: AddWorkers) -> Reply:
     if taken := [name for name in request.names if name in running]:
         raise HeadError(f"there is a worker already: {', '.join(taken)}")
     wanted = desired.add(cluster.fleet.desired, request.names, running)
-    free = {spec.name for spec in cluster.fleet.slots()}
-    if unknown := [name for name in request.names if name not in free]:
-        raise HeadError(f"no free slot named {', '.join(unknown)}")
+    _check("no free slot named {}", request.names, {spec.name for spec in cluster.fleet.slots()})
     return _change(cluster, request, wanted)
 
 
-def _change(cluster: Cluster, request: RetireWorkers | AddWorkers, wanted: Desired) -> Reply:
+def _change(
+    cluster: Cluster,
+    request: Scale | RetireWorkers | AddWorkers,
+    wanted: Desired,
+    event: str = "",
+    more: str = "",
+) -> Reply:
     if request.preview:
-        return _previewed(cluster, request.request, cluster.fleet.preview(wanted))
+        return _previewed(cluster, request.request, cluster.fleet.preview(wanted), more)
     cluster.adaptive = None
-    return Done(request.request, _counted(cluster.fleet.set_desired(wanted)))
+    if event:
+        cluster.tell(Severity.INFO, "cluster", "scaled", event)
+    changes = cluster.fleet.set_desired(wanted)
+    text = f"{len(changes.starts)} start, {len(changes.stops)} stop"
+    return Done(request.request, _joined(text, more))
 
 
 async def _restart(cluster: Cluster, request: Restart) -> Reply:
@@ -131,7 +136,7 @@ async def _adapt(cluster: Cluster, request: Adapt) -> Reply:
 async def _change_hosts(cluster: Cluster, request: ChangeHosts) -> Reply:
     fleet = cluster.fleet
     named = parse_hosts(request.text) if request.text else ()
-    _check_hosts(cluster, request.remove)
+    _check(NO_HOST, request.remove, _host_names(cluster))
     there = {host.name: host for host in fleet.hosts}
     gone = [*request.remove]
     if request.replace:
@@ -161,7 +166,7 @@ async def _change_hosts(cluster: Cluster, request: ChangeHosts) -> Reply:
 
 
 async def _retry(cluster: Cluster, request: RetryHosts) -> Reply:
-    _check_hosts(cluster, request.names)
+    _check(NO_HOST, request.names, _host_names(cluster))
     tried = cluster.fleet.retry(request.names or [host.name for host in cluster.fleet.hosts])
     return Done(request.request, f"trying {', '.join(tried) or 'nothing'} again")
 
@@ -213,14 +218,6 @@ def _joined(*words: str) -> str:
     return "; ".join(word for word in words if word)
 
 
-def _counted(changes: Changes) -> str:
-    return f"{len(changes.starts)} start, {len(changes.stops)} stop"
-
-
-def _number(workers: int | None) -> str:
-    return "as many workers as the hosts give" if workers is None else f"{workers} workers"
-
-
 def _hosts_text(new: list[Host], gone: list[str], changed: list[Host]) -> str:
     words = [f"add {', '.join(host.name for host in new)}"] if new else []
     words += [f"remove {', '.join(gone)}"] if gone else []
@@ -230,15 +227,13 @@ def _hosts_text(new: list[Host], gone: list[str], changed: list[Host]) -> str:
     return "; ".join(words) or "nothing changes"
 
 
-def _check_hosts(cluster: Cluster, names: Iterable[str]) -> None:
-    known = {host.name for host in cluster.fleet.hosts}
+def _host_names(cluster: Cluster) -> set[str]:
+    return {host.name for host in cluster.fleet.hosts}
+
+
+def _check(refusal: str, names: Iterable[str], known: Container[str]) -> None:
     if unknown := [name for name in names if name not in known]:
-        raise HeadError(f"no host {', '.join(unknown)} in this cluster")
-
-
-def _check_workers(cluster: Cluster, names: Iterable[str]) -> None:
-    if unknown := [name for name in names if name not in cluster.fleet.worker_table]:
-        raise HeadError(f"no worker {', '.join(unknown)}")
+        raise HeadError(refusal.format(", ".join(unknown)))
 
 
 def _workers_of(cluster: Cluster, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -246,8 +241,8 @@ def _workers_of(cluster: Cluster, names: tuple[str, ...]) -> tuple[str, ...]:
     worker_table = cluster.fleet.worker_table
     if not names:
         return tuple(worker_table.staying)
-    hosts = {host.name for host in cluster.fleet.hosts}
-    _check_workers(cluster, [name for name in names if name not in hosts])
+    hosts = _host_names(cluster)
+    _check("no worker {}", [name for name in names if name not in hosts], worker_table)
     return tuple(
         w for name in names for w in (worker_table.of_host(name) if name in hosts else (name,))
     )

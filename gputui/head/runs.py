@@ -18,7 +18,6 @@ from gputui.head.broadcasts import EventLog
 from gputui.head.server import FrontendConnection
 from gputui.model.snapshot import RunState, RunStatus, Severity
 from gputui.process.background import Background
-from gputui.process.background import words as error_words
 from gputui.process.child import Child
 from gputui.process.search_path import own_python
 from gputui.protocol.frontend import (
@@ -88,7 +87,7 @@ class Runs:
         self._runs: dict[str, RunStatus] = {}
         self._reporters: dict[str, FrontendConnection] = {}
         self._children: dict[str, RunChild] = {}
-        self._tasks = Background(self._attending_failed)
+        self._tasks = Background(event_log.failed)
 
     @property
     def statuses(self) -> tuple[RunStatus, ...]:
@@ -170,10 +169,6 @@ class Runs:
         self._children.pop(id, None)
         words = [line for line in child.last_log_lines if line.strip()]
         self._end(id, RunState.LOST, words[-1].strip() if words else f"its command {child.reason}")
-
-    def _attending_failed(self, what: str, error: Exception) -> None:
-        """Record it: the run goes on without an end here."""
-        self._event_log.tell(Severity.ERROR, "cluster", "failed", f"{what}: {error_words(error)}")
 
     def _end(self, id: str, state: RunState, why: str) -> None:
         """End a run that is under way."""
