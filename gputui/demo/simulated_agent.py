@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 from gputui.agent.facts import installed
 from gputui.demo.devices import Load, SimulatedGpu
+from gputui.demo.simulated_runs import StageCount
 from gputui.fleet.session import AgentChannel, OpenedAgent
 from gputui.fleet.stages import Question, Stages
 from gputui.model.hosts import Host
@@ -60,12 +61,13 @@ STAGE_S = (0.2, 1.5)
 """The shortest and the longest time that a stage takes, at a pace of 1."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class SimulatedWorker:
-    """A worker that an agent says it has."""
+    """A worker that an agent says it has, and the task it has in hand."""
 
     name: str
     pid: int
+    agent: "SimulatedAgent"
     restarts: int = 0
     gpu: SimulatedGpu | None = None
     address: str = ""
@@ -74,6 +76,10 @@ class SimulatedWorker:
     """The GPU that it says its CUDA context is on."""
     load: Load | None = None
     spilled_bytes: int = 0
+    count: StageCount | None = None
+    """The stage of its task."""
+    began_at: float = 0.0
+    ends_at: float = 0.0
 
 
 class AgentStream(MemoryStream):
@@ -173,11 +179,6 @@ class SimulatedAgent:
         if self._channel is not None and not self.silent:
             self._channel.send(message)
 
-    def say_line(self, line: bytes) -> None:
-        """Send what may be no message."""
-        if self._channel is not None:
-            self._channel.stream.write(line)
-
     def print(self, worker: str, lines: Iterable[str]) -> None:
         """Have a worker print something."""
         printed = LogLines(worker, tuple(lines), time.time())
@@ -232,6 +233,7 @@ class SimulatedAgent:
             self.workers[spec.name] = SimulatedWorker(
                 spec.name,
                 self._pids,
+                self,
                 gpu=gpu,
                 memory_limit_bytes=spec.memory_limit_bytes,
                 seen_uuid=spec.device_uuid,
@@ -269,8 +271,8 @@ class SimulatedAgent:
         self.say(exited(name, worker.pid, kind, reason, last, again_s, crash_loop=loop))
         if again_s is not None:
             self._pids += 1
-            restarts = worker.restarts + 1
-            again = replace(worker, pid=self._pids, restarts=restarts, address="", load=None)
+            again = replace(worker, pid=self._pids, restarts=worker.restarts + 1, address="")
+            again.load, again.count = None, None
             self.workers[name] = again
             self._later(again_s, lambda: self.fork(again))
 
@@ -351,13 +353,8 @@ class SimulatedHosts:
         return self.agents[host]
 
     async def open(self, host: Host, stages: Stages) -> OpenedAgent:
-        """Open a channel; raises HostError with the stage it failed in."""
+        """Open a channel; raises HostError with the stage it failed in, in the words of SSH's."""
         agent = self.agent(host.name)
-        await self._come(agent, stages)
-        return OpenedAgent(AgentChannel(agent.connect()), "10.0.0.1", agent.address)
-
-    async def _come(self, agent: SimulatedAgent, stages: Stages) -> None:
-        """Pass the stages on the way to an agent; errors are worded as the SSH connector's."""
         pace = agent.pace * (0.1 if agent.workers else 1.0)
         for state in STAGES:
             async with stages.enter(state, "no answer"):
@@ -370,6 +367,7 @@ class SimulatedHosts:
                     raise stages.error(reason, hint, stderr_tail=(said,))
                 if agent.fingerprint and state is HostState.AUTHENTICATING:
                     await self._ask(agent, stages)
+        return OpenedAgent(AgentChannel(agent.connect()), "10.0.0.1", agent.address)
 
     async def _ask(self, agent: SimulatedAgent, stages: Stages) -> None:
         key = f"ED25519 SHA256:{agent.fingerprint}"
@@ -378,9 +376,8 @@ class SimulatedHosts:
             "Is this the host, and shall its key be added to known_hosts?"
         )
         if await stages.ask(Question("host-key", text, False)) not in ("y", "yes"):
-            hint = (
-                f"ssh-keyscan {agent.host} >> ~/.ssh/known_hosts, after comparing the fingerprint"
-            )
+            scan = f"ssh-keyscan {agent.host} >> ~/.ssh/known_hosts"
+            hint = f"{scan}, after comparing the fingerprint"
             raise stages.error(f"unknown host key {key}", hint)
         agent.fingerprint = ""
 

@@ -1,41 +1,26 @@
-"""The runs of a simulated cluster: each is a frontend that reports how far its tasks are.
+"""The runs of a simulated cluster, in place of the headless commands that a head starts.
 
-In place of the headless command that a head starts for a run; it attaches as that does. A run is
-stages of tasks that workers take, one at a time, until all are done: those of a stage as soon as
-all of the stage before it were taken.
+A run is stages of tasks that workers take, one at a time, until all are done: those of a stage as
+soon as all of the stage before it were taken.
 """
 
 import asyncio
-import contextlib
 import json
 import signal
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any
 
-from gputui import presets
-from gputui.client.head_connection import HeadConnection
-from gputui.errors import HeadError
 from gputui.model.failure import Failure
 from gputui.model.snapshot import RunState, RunStatus, TaskGroupStatus
-from gputui.process.background import Background
-from gputui.protocol.frontend import ReportRun, StartRun
+from gputui.protocol.frontend import StartRun
 
 SECONDS = 75.0
 """How long a simulated run is meant to take, on however many workers there are."""
-REPORT_S = 1.0
-FIRST_RUN_S, BETWEEN_RUNS_S = 2.0, 7.0
-OWN_RUNS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
-    ("random-sum", (("size", "500000"), ("seed", "1"))),
-    ("svd", (("rows", "16000000"), ("cols", "1000"))),
-    ("matmul", (("size", "131072"), ("dtype", "float32"))),
-    ("torch", (("steps", "2000"),)),
-)
-"""What runs by itself, over and over, so that there is something to see."""
-FAILING, FAILS_AT = 2, 0.4
-"""Which of them fails, with `failures`, and the share of its tasks that is done by then."""
+FAILS_AT = 0.4
+"""The share of its tasks that is done when one fails."""
 FAILURE = Failure(
     "OutOfMemoryError", "11.2 GiB would not fit in 9.8 GiB", "use chunk_rows ≤ 40,000"
 )
@@ -205,58 +190,3 @@ class SimulatedRun:
         }
         text = json.dumps(whole)
         return replace(status, state=RunState.DONE, stage="", summary=summary, result_json=text)
-
-
-class DemoRuns:
-    """Starts runs: those that people ask for, and one after the other by itself."""
-
-    def __init__(
-        self,
-        runs: list[SimulatedRun],
-        workers: Collection[str],
-        attach: Callable[[str], Awaitable[HeadConnection]],
-        tasks: Background,
-        *,
-        failures: bool,
-    ) -> None:
-        """Put what runs into `runs`, the latest first; `workers` are those there are."""
-        self._runs, self._workers = runs, workers
-        self._attach, self._tasks = attach, tasks
-        self._failures = failures
-        self._own = 0
-
-    def start(self, _name: str, _cluster_id: str, request: StartRun, id: str) -> SimulatedRun:
-        """Start a run; raises PresetError where the request is wrong."""
-        presets.parse(presets.get(request.preset), dict(request.parameters)).refuse_mistakes()
-        fails = self._failures and self._own == FAILING + 1
-        self._failures = self._failures and not fails
-        run = SimulatedRun(id, request, len(self._workers), fails=fails)
-        self._runs.insert(0, run)
-        self._tasks.start(self._report(run), f"run {id}")
-        return run
-
-    async def _report(self, run: SimulatedRun) -> None:
-        """Report a run until it has ended."""
-        connection = await self._attach("run")
-        while not (status := run.status()).state.ended:
-            await connection.send(ReportRun(status))
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(run.cancelled.wait(), REPORT_S)
-        await connection.send(ReportRun(status))
-        await connection.close()
-        self._runs.remove(run)
-        run.ended.set()
-
-    async def go_on(self, connection: HeadConnection) -> None:
-        """Begin a run of our own whenever none has run for a while, until cancelled."""
-        idle_s, workers = 0.0, 0
-        while True:
-            await asyncio.sleep(1.0)
-            before, workers = workers, len(self._workers)
-            idle = workers and workers == before and not self._runs
-            idle_s = idle_s + 1.0 if idle else 0.0
-            if idle_s >= (BETWEEN_RUNS_S if self._own else FIRST_RUN_S):
-                preset, parameters = OWN_RUNS[self._own % len(OWN_RUNS)]
-                self._own += 1
-                with contextlib.suppress(HeadError):
-                    await connection.request(StartRun(0, preset, parameters))

@@ -9,7 +9,6 @@ import os
 import random
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from gputui.demo.devices import Load
 from gputui.demo.simulated_agent import SimulatedAgent, SimulatedWorker
@@ -40,40 +39,30 @@ LINES_A_SECOND = 12
 """At most, from all workers together."""
 
 
-@dataclass(slots=True)
-class Working:
-    """A registered worker, and the task it has in hand."""
-
-    agent: SimulatedAgent
-    worker: SimulatedWorker
-    count: StageCount | None = None
-    began_at: float = 0.0
-    ends_at: float = 0.0
-
-    def counts(self, results: int, held_bytes: int) -> WorkerCounts:
-        """Load its GPU; return its counts where it holds so many results of so many bytes."""
-        worker, gpu, stage = self.worker, self.worker.gpu, self.count and self.count.stage
-        total_bytes = gpu.model.memory_bytes if gpu else 0
-        kept_bytes = min(held_bytes, int(total_bytes * MEMORY_SHARE)) if gpu else held_bytes
-        worker.spilled_bytes = held_bytes - kept_bytes
-        taken_bytes = int(stage.device_share * total_bytes) if stage else 0
-        percent = stage.utilization_percent if stage else 0.0
-        worker.load = Load(worker.pid, worker.name, percent, kept_bytes + taken_bytes)
-        return WorkerCounts(
-            name=worker.name,
-            address=worker.address,
-            status="running",
-            nthreads=1,
-            executing=int(stage is not None),
-            ready=int(stage is not None),
-            in_memory=results,
-            managed_bytes=kept_bytes,
-            spilled_bytes=worker.spilled_bytes,
-            memory_limit_bytes=worker.memory_limit_bytes,
-            device_managed_bytes=kept_bytes,
-            current_task=stage.prefix if stage else None,
-            task_since=self.began_at if stage else None,
-        )
+def counts_of(worker: SimulatedWorker, results: int, held_bytes: int) -> WorkerCounts:
+    """Load a worker's GPU; return its counts where it holds so many results of so many bytes."""
+    gpu, stage = worker.gpu, worker.count and worker.count.stage
+    total_bytes = gpu.model.memory_bytes if gpu else 0
+    kept_bytes = min(held_bytes, int(total_bytes * MEMORY_SHARE)) if gpu else held_bytes
+    worker.spilled_bytes = held_bytes - kept_bytes
+    taken_bytes = int(stage.device_share * total_bytes) if stage else 0
+    percent = stage.utilization_percent if stage else 0.0
+    worker.load = Load(worker.pid, worker.name, percent, kept_bytes + taken_bytes)
+    return WorkerCounts(
+        name=worker.name,
+        address=worker.address,
+        status="running",
+        nthreads=1,
+        executing=int(stage is not None),
+        ready=int(stage is not None),
+        in_memory=results,
+        managed_bytes=kept_bytes,
+        spilled_bytes=worker.spilled_bytes,
+        memory_limit_bytes=worker.memory_limit_bytes,
+        device_managed_bytes=kept_bytes,
+        current_task=stage.prefix if stage else None,
+        task_since=worker.began_at if stage else None,
+    )
 
 
 class SimulatedScheduler:
@@ -83,7 +72,7 @@ class SimulatedScheduler:
         self.pid = os.getpid()
         self.status: int | None = None
         self.reason = ""
-        self.workers: dict[str, Working] = {}
+        self.workers: dict[str, SimulatedWorker] = {}
         self.runs: list[SimulatedRun] = []
         """The latest first: the order in which a free worker looks for a task."""
         self.busy = False
@@ -117,7 +106,7 @@ class SimulatedScheduler:
                 case Retire() | Remove():
                     for name in message.names:
                         if name in self.workers:
-                            self.workers[name].worker.address = ""
+                            self.workers[name].address = ""
                     if isinstance(message, Retire):
                         self._channel.send(Retired(message.request, message.names))
                 case StopScheduler():
@@ -129,9 +118,9 @@ class SimulatedScheduler:
         while True:
             at = time.time()
             self._register()
-            for working in self.workers.values():
-                if not working.agent.silent:
-                    self._go_on(working, at)
+            for worker in self.workers.values():
+                if not worker.agent.silent:
+                    self._go_on(worker, at)
             counts = self._counts(at)
             if not self.busy:
                 self._channel.send(counts)
@@ -144,48 +133,42 @@ class SimulatedScheduler:
 
     def _register(self) -> None:
         """Know the workers that the agents have now; tasks of others are given back."""
-        there = {
-            worker.name: (agent, worker)
-            for agent in self._agents.values()
-            for worker in agent.workers.values()
-            if worker.address
-        }
-        for name, working in list(self.workers.items()):
-            if name not in there or there[name][1] is not working.worker:
-                del self.workers[name]
-                working.worker.load = None
-                if working.count is not None:
-                    working.count.started -= 1
-        for name, (agent, worker) in there.items():
-            if name in self.workers:
-                continue
-            self.workers[name] = Working(agent, worker)
-            agent.print(name, (f"distributed.worker - INFO - Start worker at: {worker.address}",))
+        workers = [worker for agent in self._agents.values() for worker in agent.workers.values()]
+        there = {worker.name: worker for worker in workers if worker.address}
+        for name, worker in self.workers.items():
+            if there.get(name) is not worker:
+                if worker.count is not None:
+                    worker.count.started -= 1
+                worker.load = worker.count = None
+        for name, worker in there.items():
+            if self.workers.get(name) is not worker:
+                line = f"distributed.worker - INFO - Start worker at: {worker.address}"
+                worker.agent.print(name, (line,))
+        self.workers = there
 
-    def _go_on(self, working: Working, at: float) -> None:
+    def _go_on(self, worker: SimulatedWorker, at: float) -> None:
         """End a worker's tasks that are over, and give it new ones; let it print now and then."""
-        while working.count is None or working.ends_at <= at:
+        while worker.count is None or worker.ends_at <= at:
             begin = at - self._rng.random() * 0.3
-            if working.count is not None:
-                begin = max(working.ends_at, at - 1.0)
-                self._end_task(working, working.count)
-            working.count = next(filter(None, (run.take() for run in self.runs)), None)
-            if working.count is None:
+            if worker.count is not None:
+                begin = max(worker.ends_at, at - 1.0)
+                self._end_task(worker, worker.count)
+            worker.count = next(filter(None, (run.take() for run in self.runs)), None)
+            if worker.count is None:
                 return
-            working.began_at = begin
-            working.ends_at = begin + working.count.stage.task_s * self._rng.uniform(0.7, 1.3)
+            worker.began_at = begin
+            worker.ends_at = begin + worker.count.stage.task_s * self._rng.uniform(0.7, 1.3)
         if self._rng.random() < LINES_A_SECOND / max(LINES_A_SECOND, 2 * len(self.workers)):
-            prefix, seconds = working.count.stage.prefix, working.ends_at - working.began_at
-            line = f"\x1b[32m[{prefix}]\x1b[0m block {working.count.finished} in {seconds:.2f} s"
-            working.agent.print(working.worker.name, (line,))
+            prefix, seconds = worker.count.stage.prefix, worker.ends_at - worker.began_at
+            line = f"\x1b[32m[{prefix}]\x1b[0m block {worker.count.finished} in {seconds:.2f} s"
+            worker.agent.print(worker.name, (line,))
 
-    def _end_task(self, working: Working, count: StageCount) -> None:
-        seconds = working.ends_at - working.began_at
+    def _end_task(self, worker: SimulatedWorker, count: StageCount) -> None:
+        seconds = worker.ends_at - worker.began_at
         count.compute_s += seconds
         count.finished += 1
         if len(self._spans) < SPANS_KEPT:
-            name, prefix = working.worker.name, count.stage.prefix
-            self._spans.append(TaskSpan(name, prefix, working.began_at, seconds))
+            self._spans.append(TaskSpan(worker.name, count.stage.prefix, worker.began_at, seconds))
 
     def _counts(self, at: float) -> Counts:
         groups = tuple(group for run in reversed(self.runs) for group in run.groups())
@@ -196,7 +179,7 @@ class SimulatedScheduler:
         held_bytes = sum(group.nbytes or 0 for group in groups) // each
         return Counts(
             at=at,
-            workers=tuple(each.counts(results, held_bytes) for each in self.workers.values()),
+            workers=tuple(counts_of(w, results, held_bytes) for w in self.workers.values()),
             groups=groups,
             tasks=sum(run.total for run in self.runs),
             queued=queued,

@@ -71,16 +71,15 @@ async def happen(scheduler: SimulatedScheduler, hosts: int, seed: int) -> None:
         second, due = second + 1, due + 1.0
         await asyncio.sleep(due - asyncio.get_running_loop().time())
         up = [each for each in scheduler.workers.values() if not each.agent.silent]
-        working = rng.choice(up) if up else None
-        if working is None or (gpu := working.worker.gpu) is None:
+        worker = rng.choice(up) if up else None
+        if worker is None or (gpu := worker.gpu) is None:
             continue
-        agent, worker = working.agent, working.worker
+        agent = worker.agent
         match second % PERIOD_S:
             case 8 | 9 | 10 as at if at == 8 or hosts >= 8 * (at - 8):
                 user, command = FOREIGN[at]
-                pid, owner = (
-                    (rng.randint(2_000, 30_000), Owner.OTHER) if user else (0, Owner.UNKNOWN)
-                )
+                owner = Owner.OTHER if user else Owner.UNKNOWN
+                pid = rng.randint(2_000, 30_000) if user else 0
                 used_bytes = rng.randint(6, 40) * 2**30 + CONTEXT_BYTES
                 gpu.foreign = DeviceProcess(pid, owner, user, command, used_bytes)
             case 22 if hosts > 7:

@@ -132,7 +132,8 @@ class Agent(SimulatedAgent):
         if not line:
             self._made_for, self._lines = names, self._lines_of(message.at)
             line = next(self._lines)
-        self.say_line(line)
+        if self._channel is not None:
+            self._channel.stream.write(line)
 
     def _lines_of(self, at: float) -> Iterator[bytes]:
         """Give readings for ever, each unlike the one before."""

@@ -218,9 +218,9 @@ async def test_a_host_that_speaks_for_another_one_is_refused_and_changes_nothing
 async def test_a_line_that_is_no_message_fails_that_host_alone(begin: Begin) -> None:
     one = begin(2)
     await one.up(4)
-    one.agent("h1").say_line(
-        b'["Telemetry",{"at":0.0,"host":{},"devices":["GPU-h1-0"],"workers":[]}]\n'
-    )
+    channel = one.agent("h1")._channel
+    assert channel
+    channel.stream.write(b'["Telemetry",{"at":0.0,"host":{},"devices":[1],"workers":[]}]\n')
     await one.until(lambda: refused(one, "h1"))
     assert one.fleet.host_statuses[0].state is HostState.READY
 
