@@ -54,13 +54,22 @@ def load_settings() -> Settings:
         import dask.config
     except ValueError as error:
         raise malformed(error) from error
-    tree = dask.config.get("gputui", {}) or {}
-    if not isinstance(tree, Mapping):
-        files = dask.config.collect_yaml(dask.config.paths, return_paths=True)
-        named = [file for file, content in files if content.get("gputui") == tree]
-        where = _place(named[-1], r"^gputui\b") if named else "DASK_GPUTUI"
-        raise UsageError(f"{where}: gputui: {tree!r} is not a mapping, such as {{lease: 30}}")
-    return parse_settings(tree)
+    ours, dasks = dask.config.get("gputui", None) or {}, dask.config.get("distributed", None) or {}
+    _check_section("gputui", ours, "{lease: 30}")
+    _check_section("distributed", dasks, "{worker: {memory: {pause: 0.9}}}")
+    return parse_settings(ours)
+
+
+def _check_section(name: str, tree: object, such_as: str) -> None:
+    """Raise UsageError, which names the file, where a section is no mapping."""
+    import dask.config
+
+    if isinstance(tree, Mapping):
+        return
+    files = dask.config.collect_yaml(dask.config.paths, return_paths=True)
+    named = [file for file, content in files if content.get(name) == tree]
+    where = _place(named[-1], rf"^{name}\b") if named else f"DASK_{name.upper()}"
+    raise UsageError(f"{where}: {name}: {tree!r} is not a mapping, such as {such_as}")
 
 
 def malformed(error: ValueError) -> UsageError:

@@ -42,9 +42,8 @@ class Command(click.Command):
                 return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             if having := with_option(error.option_name):
-                raise click.UsageError(
-                    f"No such option: {error.option_name} ({', '.join(having)} have it)", ctx
-                ) from error
+                of = f"it is of {', '.join(having)}"
+                raise click.UsageError(f"No such option: {error.option_name}; {of}", ctx) from error
             raise
 
 

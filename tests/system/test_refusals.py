@@ -84,6 +84,7 @@ def test_a_dashboard_without_bokeh_is_refused_before_anything_starts(gputui: Com
         (b"a: [b\nc: }", "dask.yaml:2: expected ',' or ']'"),
         (b"a: 1\n\tb: 2", "dask.yaml:2: found character"),
         (b"a: 1\ngputui: 5", "dask.yaml:2: gputui: 5 is not a mapping"),
+        (b"a: 1\n\ndistributed: 5", "dask.yaml:3: distributed: 5 is not a mapping"),
         (b"a: 1\nb: \xff", "dask.yaml:2: not a text in UTF-8"),
         (b"- 5", "dask.yaml:1: a list, where `key: value` is expected"),
     ],
