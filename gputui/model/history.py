@@ -29,41 +29,34 @@ MOST = 65_000.0
 """Larger values float16 does not hold."""
 
 
-class Ring:
-    """The last rows of all keys: (kept, keys, metrics)."""
+class Rows:
+    """The last rows of all keys, the newest last: (kept, keys, metrics)."""
 
     def __init__(self, kept: int) -> None:
         self.kept = kept
+        self.rows = 0
+        """How many rows there are, with those from before the first that was added."""
         self.added = 0
         self.at = 0.0
         """When the newest row was added."""
-        self._past = 0
-        """The number of rows from before the first that was added."""
         self._values = _nothing(kept, 0)
 
-    @property
-    def rows(self) -> int:
-        """The number of rows."""
-        return min(self.kept, self.added + self._past)
-
     def add(self, at: float, row: Values) -> None:
-        """Add a row of all keys in place of the oldest."""
-        self._values[self.added % self.kept] = row
-        self.added += 1
-        self.at = at
+        """Add a row of all keys; the oldest goes."""
+        self._values[:-1] = self._values[1:]
+        self._values[-1] = row
+        self.added, self.rows, self.at = self.added + 1, min(self.kept, self.rows + 1), at
 
     def newest(self, number: int, keys: Any, metrics: Any = slice(None)) -> Values:
         """Return the last rows of some keys and metrics, the oldest first."""
-        rows = np.arange(self.added - number, self.added) % self.kept
-        return self._values[:, keys, metrics][rows]
+        return self._values[self.kept - number :, keys, metrics]
 
     def put_before(self, key: int, rows: Values) -> None:
         """Put rows of a key before those that were added, the oldest first."""
-        added = min(self.added, self.kept)
-        number = min(len(rows), self.kept - added)
-        places = np.arange(self.added - added - number, self.added - added) % self.kept
-        self._values[places, key] = rows[len(rows) - number :]
-        self._past = max(self._past, number)
+        first = max(0, self.kept - self.added)
+        number = min(len(rows), first)
+        self._values[first - number : first, key] = rows[len(rows) - number :]
+        self.rows = max(self.rows, self.kept - first + number)
 
     def arrange(self, places: Sequence[int | None]) -> None:
         """Have other keys: for each its place until now, None for a new one."""
@@ -79,7 +72,7 @@ class History:
     """The last readings of every GPU by UUID, of CPU workers and hosts by name."""
 
     def __init__(self, fine_rows: int = FINE_ROWS, coarse_rows: int = COARSE_ROWS) -> None:
-        self._fine, self._coarse = Ring(fine_rows), Ring(coarse_rows)
+        self._fine, self._coarse = Rows(fine_rows), Rows(coarse_rows)
         self._began_at = math.inf
         self._keys: tuple[str, ...] = ()
         self._places: dict[str, int] = {}
@@ -120,9 +113,9 @@ class History:
         fine = values[: max(0, taken.fine_rows - fine_since)]
         coarse = values[taken.fine_rows :][: max(0, taken.coarse_rows - coarse_since)]
         for number, key in enumerate(taken.keys):
-            if (place := self._places.get(key)) is not None:
-                self._fine.put_before(place, fine[:, number])
-                self._coarse.put_before(place, coarse[:, number])
+            if key in self._places:
+                self._fine.put_before(self._places[key], fine[:, number])
+                self._coarse.put_before(self._places[key], coarse[:, number])
 
     def taken(self, host: str, keys: tuple[str, ...]) -> Past:
         """Return all that is kept of these keys, which are a host's."""
