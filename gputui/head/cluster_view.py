@@ -49,14 +49,14 @@ RECORDED_ELSEWHERE = frozenset(
 
 
 class ClusterView:
-    """Takes snapshots, and sends them to the frontends that look."""
+    """Takes snapshots for the frontends that look, and for the alarms."""
 
-    def __init__(self, snapshot: Callable[[int], Snapshot], server: FrontendServer) -> None:
-        self._snapshot = snapshot
-        self._server = server
+    def __init__(
+        self, snapshot: Callable[[int], Snapshot], server: FrontendServer, alarms: "AlarmWatch"
+    ) -> None:
+        self._snapshot, self._server, self._alarms = snapshot, server, alarms
         self._sequence = 0
-        self._taken: tuple[float, Snapshot] | None = None
-        """When the last one was taken, by the clock that is never set, and it."""
+        self._alarms_due = 0.0
         self.changed = asyncio.Event()
         """Set when a state is another now, and when a frontend begins to look."""
 
@@ -73,24 +73,23 @@ class ClusterView:
                     await self.changed.wait()
 
     def show(self) -> None:
-        """Take a snapshot now, and send it."""
+        """Take a snapshot where anybody looks, send it, and look for alarms now and then."""
         looking = [frontend for frontend in self._server.frontends if frontend.snapshots]
-        if looking:
-            prepared = Prepared(SnapshotTaken(self._take()))
-            for frontend in looking:
-                frontend.send(prepared)
+        alarms_due = time.monotonic() >= self._alarms_due
+        if not looking and not alarms_due:
+            return
+        snapshot = self.take()
+        prepared = Prepared(SnapshotTaken(snapshot))
+        for frontend in looking:
+            frontend.send(prepared)
+        if alarms_due:
+            self._alarms_due = time.monotonic() + ALARMS_INTERVAL_S
+            self._alarms.look(snapshot)
 
-    def recent(self, age_s: float) -> Snapshot:
-        """Return the last snapshot, or one of now where that is older than so many seconds."""
-        if self._taken is None or time.monotonic() - self._taken[0] > age_s:
-            return self._take()
-        return self._taken[1]
-
-    def _take(self) -> Snapshot:
+    def take(self) -> Snapshot:
+        """Take a snapshot now."""
         self._sequence += 1
-        taken = self._snapshot(self._sequence)
-        self._taken = time.monotonic(), taken
-        return taken
+        return self._snapshot(self._sequence)
 
 
 class RecentHistory:
@@ -164,21 +163,10 @@ class RecentHistory:
 class AlarmWatch:
     """Compares the alarms of now with those that were recorded."""
 
-    def __init__(
-        self,
-        recent: Callable[[float], Snapshot],
-        tell: Callable[[Severity, str, str, str], None],
-    ) -> None:
-        """Look at snapshots no older than asked for, and record events."""
-        self._recent, self._tell = recent, tell
+    def __init__(self, tell: Callable[[Severity, str, str, str], None]) -> None:
+        self._tell = tell
         self._alarms = Alarms()
         self._recorded: set[tuple[str, AlarmKind]] = set()
-
-    async def run(self) -> None:
-        """Check for alarms until cancelled."""
-        while True:
-            await asyncio.sleep(ALARMS_INTERVAL_S)
-            self.look(self._recent(ALARMS_INTERVAL_S))
 
     def look(self, snapshot: Snapshot) -> None:
         """Record what is an alarm since the last look, and what no longer is."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from gputui.head.certificate import make_certificate
 from gputui.head.cluster import Cluster
-from gputui.head.cluster_view import INTERVAL_S, AlarmWatch, ClusterView, RecentHistory
+from gputui.head.cluster_view import AlarmWatch, ClusterView, RecentHistory
 from gputui.head.requests import HANDLERS, start_run, stop
 from gputui.head.server import Answering, FrontendConnection
 from gputui.model.snapshot import Severity
@@ -44,7 +44,7 @@ class Head(Cluster):
     def __init__(self, config: ConfigureHead, **parts: Any) -> None:
         """Take the cluster's name; as `Cluster`."""
         super().__init__(config, **parts)
-        self.view = ClusterView(self.snapshot, self.server)
+        self.view = ClusterView(self.snapshot, self.server, AlarmWatch(self.tell))
         self.history = RecentHistory(
             lambda: self.fleet.host_statuses, lambda: self.fleet.cpu_workers
         )
@@ -58,12 +58,8 @@ class Head(Cluster):
         try:
             await self._start()
             opened(str(self.server.path))
-            self._tasks.keep(partial(self._lasting, "snapshots", self.view.run), "snapshots")
-            self._tasks.keep(partial(self._lasting, "history", self.history.run), "history")
-            self._tasks.keep(
-                partial(self._lasting, "alarms", AlarmWatch(self.view.recent, self.tell).run),
-                "alarms",
-            )
+            for name, work in (("snapshots", self.view.run), ("history", self.history.run)):
+                self._tasks.keep(partial(self._lasting, name, work), name)
             self._tasks.keep(self._watch_idleness, "the watch for idleness")
             stopped = await asyncio.shield(self._ending)
         except BaseException:
@@ -80,7 +76,7 @@ class Head(Cluster):
                 frontend.send(EventHappened(event))
             for asked in self.questions.open:
                 frontend.send(asked)
-            frontend.send(SnapshotTaken(self.view.recent(INTERVAL_S)))
+            frontend.send(SnapshotTaken(self.view.take()))
             self.view.changed.set()
             self._sending.start(self.history.send_to(frontend), "sending the history")
 

@@ -25,7 +25,7 @@ def look(seconds: range, seen: Snapshot, watch: AlarmWatch) -> None:
 
 def watching() -> tuple[Teller, AlarmWatch]:
     teller = Teller()
-    return teller, AlarmWatch(lambda age_s: snapshot(), teller.tell)
+    return teller, AlarmWatch(teller.tell)
 
 
 def test_an_alarm_is_told_once_and_its_end_once() -> None:

@@ -162,8 +162,10 @@ def test_no_file_holds_a_secret(cluster: Live) -> None:
 def test_nobody_else_may_enter_its_folders_or_read_its_files(cluster: Live) -> None:
     log = cluster.command.folder / "state" / "gputui" / "log"
     folders = [log, *cluster.command.runtime.iterdir()]
+    inside = [*log.iterdir(), *(cluster.command.runtime / "gputui").iterdir()]
+    folders += [path for path in inside if path.is_dir()]
     assert {mode(folder) for folder in folders} == {0o700}
-    files = [*log.iterdir(), *(cluster.command.runtime / "gputui").iterdir()]
+    files = [path for path in inside if not path.is_dir()]
     assert {path.suffix for path in files} >= {".log", ".json", ".sock"}
     assert {mode(path) for path in files} == {0o600}
 

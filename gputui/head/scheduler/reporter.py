@@ -145,7 +145,8 @@ def count(scheduler: Scheduler, listening_since: float = 0.0) -> Counts:
             _worker(
                 state,
                 running[state.address],
-                silence_s(now - max(state.last_seen, listening_since), bound_s),
+                now - max(state.last_seen, listening_since),
+                bound_s,
             )
             for state in states
         ),
@@ -158,15 +159,6 @@ def count(scheduler: Scheduler, listening_since: float = 0.0) -> Counts:
     )
 
 
-def silence_s(quiet_s: float, bound_s: float) -> float:
-    """Return for how long a worker has been silent; less than the bound is no silence.
-
-    >>> silence_s(5.0, 6.0), silence_s(7.0, 6.0)
-    (0.0, 7.0)
-    """
-    return quiet_s if quiet_s >= bound_s else 0.0
-
-
 def _running(state: WorkerState) -> list[TaskState]:
     """Return the tasks that a worker runs: those that it reported, then the first it was given."""
     reported = [task for task in state.executing if task in state.processing]
@@ -174,7 +166,10 @@ def _running(state: WorkerState) -> list[TaskState]:
     return list(islice(chain(reported, others), state.nthreads))
 
 
-def _worker(state: WorkerState, running: list[TaskState], silent_s: float) -> WorkerCounts:
+def _worker(
+    state: WorkerState, running: list[TaskState], quiet_s: float, bound_s: float
+) -> WorkerCounts:
+    """Count a worker; one that has been quiet for less than the bound is not silent."""
     metrics = state.metrics
     device = metrics.get("gputui", {})
     first = running[0] if running else None
@@ -194,7 +189,7 @@ def _worker(state: WorkerState, running: list[TaskState], silent_s: float) -> Wo
         device_uuid=device.get("device_uuid"),
         current_task=first.prefix.name if first is not None else None,
         task_since=None if ran_s is None else round(state.last_seen - ran_s, 1),
-        silent_s=silent_s,
+        silent_s=quiet_s if quiet_s >= bound_s else 0.0,
     )
 
 

@@ -53,8 +53,6 @@ class SendSooner(SchedulerPlugin):  # type: ignore[misc]
     restart_workers="self workers client timeout wait_for_workers on_error stimulus_id",
     identity="self n_workers",
     register_nanny_plugin="self comm plugin name idempotent",
-    upload_file="self filename data load",
-    run_function="self comm function args kwargs wait",
     valid_workers="self ts",
     _task_to_msg="self ts",
     handle_task_finished="self key worker stimulus_id msg",
@@ -88,9 +86,7 @@ class Scheduler(distributed.Scheduler):  # type: ignore[misc]
                 needs_workdir=False,
             )
         self.add_plugin(SendSooner())
-        # distributed 2026.8 makes it for what clients keep there. Most keep nothing, and a
-        # scheduler that is killed could not remove it.
-        Path(self.local_directory).rmdir()
+        Path(self.local_directory).chmod(0o700)
 
     def start_http_server(self, *args: Any, **kwargs: Any) -> None:
         """Serve HTTP only where a dashboard was asked for.
@@ -144,20 +140,6 @@ class Scheduler(distributed.Scheduler):  # type: ignore[misc]
             "env.X=… in the hosts file, send files with client.upload_file, run code with a "
             "WorkerPlugin"
         )
-
-    async def upload_file(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Keep a file that a client uploads, in a folder that the head removes."""
-        self._make_folder()
-        taken: dict[str, Any] = await super().upload_file(*args, **kwargs)
-        return taken
-
-    def run_function(self, comm: Any, *args: Any, **kwargs: Any) -> Any:
-        """Run a client's function, which may keep files in the scheduler's folder, as memray's."""
-        self._make_folder()
-        return super().run_function(comm, *args, **kwargs)
-
-    def _make_folder(self) -> None:
-        Path(self.local_directory).mkdir(mode=0o700, exist_ok=True)
 
     def valid_workers(self, ts: Any) -> set[Any] | None:
         """Drop a restriction to workers that are all gone; what the task needs of any still counts.
