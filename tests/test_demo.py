@@ -122,7 +122,7 @@ def test_a_host_with_an_unknown_key_waits_for_the_answer(
     assert "SHA256:" in question.text
     assert troubled.snapshot
     assert question.host in in_state(troubled.snapshot, HostState.AUTHENTICATING)
-    troubled.run(troubled.link.send(Answer(question.question, text)))
+    troubled.link.send(Answer(question.question, text))
     troubled.until(lambda snapshot: question.host in in_state(snapshot, state))
 
 
@@ -225,7 +225,7 @@ def test_every_alarm_can_be_seen_in_the_first_five_minutes() -> None:
 def test_log_lines_come_only_to_those_who_asked(calm: Timelapse) -> None:
     calm.until(lambda snapshot: any(run.done for run in snapshot.runs))
     assert not any(isinstance(message, LogLines) for message in calm.messages)
-    calm.run(calm.link.send(SubscribeLogs(True)))
+    calm.link.send(SubscribeLogs(True))
     calm.until(lambda _: any(isinstance(message, LogLines) for message in calm.messages))
 
 

@@ -142,7 +142,7 @@ class HeadConnection:
         self._channel.send(replace(message, request=number))
         return reply
 
-    async def send(self, message: FromFrontend) -> None:
+    def send(self, message: FromFrontend) -> None:
         """Send a message without an answer; it is lost if the head is gone."""
         self._channel.send(message)
 

@@ -138,10 +138,10 @@ class Demo:
         """Report a run until it has ended, as the frontend that its command would be."""
         connection = await self.attach("run")
         while not (status := run.status()).state.ended:
-            await connection.send(ReportRun(status))
+            connection.send(ReportRun(status))
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(run.cancelled.wait(), REPORT_S)
-        await connection.send(ReportRun(status))
+        connection.send(ReportRun(status))
         await connection.close()
         self.scheduler.runs.remove(run)
         run.ended.set()

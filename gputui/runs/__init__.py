@@ -8,8 +8,7 @@ to either. `output.py` and `text.py` are what is made of a result.
 What is exported here imports no Dask, and each drawing library only where it draws.
 """
 
-from typing import TYPE_CHECKING, Any
-
+from gputui.runs.execution import RunResult, execute
 from gputui.runs.output import FIGURE_SUFFIXES, draw_file, has_matplotlib, save_arrays
 from gputui.runs.records import (
     Recording,
@@ -21,9 +20,6 @@ from gputui.runs.records import (
     runs_dir,
 )
 from gputui.runs.text import brief, text
-
-if TYPE_CHECKING:
-    from gputui.runs.execution import RunResult, execute
 
 __all__ = [
     "FIGURE_SUFFIXES",
@@ -42,11 +38,3 @@ __all__ = [
     "save_arrays",
     "text",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name in ("RunResult", "execute"):
-        from gputui.runs import execution
-
-        return getattr(execution, name)
-    raise AttributeError(f"module 'gputui.runs' has no attribute {name!r}")

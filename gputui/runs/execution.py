@@ -10,17 +10,15 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import importlib.util
-import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from html import escape
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
-from gputui.errors import ClusterError, RunError
+from gputui.errors import RunError
 from gputui.presets import Figure, Machine, Memory, Outcome, ParsedParameters, Preset, Value, parse
 from gputui.presets.job import Job, RunCancelledError, RunProgress, RunWorker, explained, sized
 from gputui.presets.outcome import plain, strangers
@@ -35,9 +33,8 @@ from gputui.presets.workers import (
     resolve_backend,
     versions,
 )
-from gputui.runs.output import drawn, has_matplotlib, write_over
+from gputui.runs.output import drawn, has_matplotlib
 from gputui.runs.text import brief, html
-from gputui.version import __version__
 
 if TYPE_CHECKING:
     import distributed
@@ -63,8 +60,6 @@ class RunResult:
     """Dask or NumPy arrays by name."""
     placement: Mapping[str, Any] = field(default_factory=dict)
     """Where tasks on them may run: keywords of `Client.compute`."""
-    report_error: str = ""
-    """Why the performance report was not written, where it was asked for."""
 
     @property
     def heading(self) -> str:
@@ -85,33 +80,6 @@ class RunResult:
         said = brief(self.result, self.units)
         return f"<RunResult {self.preset}({given}): {said}, {self.elapsed_s:.2f} s>"
 
-    def to_json(
-        self, failed_hosts: Collection[Mapping[str, str]] = (), restarts: int = 0
-    ) -> dict[str, Any]:
-        """Return the object that `--json` prints."""
-        return {
-            "preset": self.preset,
-            "parameters": dict(self.parameters),
-            "backend": self.backend,
-            "workers": [
-                {"name": w.name, "host": w.host, "device": w.device, "uuid": w.uuid}
-                for w in self.workers
-            ],
-            "failed_hosts": [dict(each) for each in failed_hosts],
-            "elapsed_s": self.elapsed_s,
-            "result": dict(self.result),
-            "restarts": restarts,
-            "version": __version__,
-        }
-
-    def extras(self) -> dict[str, Any]:
-        """Return the record's additions to the `--json` object: figure, units and versions."""
-        return {
-            "units": dict(self.units),
-            "figure": plain(asdict(self.figure)) if self.figure else None,
-            "versions": dict(self.versions),
-        }
-
 
 def execute(
     client: distributed.Client,
@@ -123,7 +91,6 @@ def execute(
     report: Callable[[RunProgress], None] = lambda progress: None,
     cancel: Event | None = None,
     keep_arrays: bool = False,
-    report_file: Path | None = None,
 ) -> RunResult:
     """Run a preset and return its result.
 
@@ -153,19 +120,31 @@ def execute(
         keep_arrays=keep_arrays,
     )
     with explained(preset.name):
-        _send_modules(client, preset)
+        if preset.folder:
+            from gputui.runs.modules import send_modules
+
+            send_modules(client, preset.folder)
         facts = ask(preset, job, chosen)
     chosen = {address: chosen[address] for address in facts}
     refuse_without_gpu(preset, chosen, facts)
     refuse_missing(preset, chosen, facts)
     ready = replace(job, workers=described(chosen, facts))
-    return _reported(client, report_file, lambda: _run(preset, ready, versions(facts)))
+    return _run(preset, ready, versions(facts))
 
 
 def _run(preset: Preset, job: Job, found: Mapping[str, str]) -> RunResult:
-    _refuse_too_large(preset, job)
+    """Compute, and check the outcome."""
+    memory, room = _memory(preset, job, job.machine), job.machine.smallest_bytes
+    if memory.peak_bytes > room:
+        where = "device" if job.backend == "cupy" else "worker's share of memory"
+        raise RunError(
+            f"{preset.name} would take {sized(memory.peak_bytes)} on each worker, and the "
+            f"smallest {where} has {sized(room)} to give",
+            hint=memory.change,
+        )
     started = time.perf_counter()
-    hints = {"memory": lambda: _change(preset, job)}
+    half = replace(job.machine, smallest_bytes=memory.peak_bytes // 2)
+    hints = {"memory": lambda: _memory(preset, job, half).change}
     with explained(preset.name, hints, folder=preset.folder), _found_by_dask(job.client):
         outcome = preset.compute(job)
     if not isinstance(outcome, Outcome) or not isinstance(outcome.result, Mapping):
@@ -224,63 +203,10 @@ def security_of(info: Mapping[str, Any]) -> Any:
     return _loaded.get(info["address"])
 
 
-def _send_modules(client: distributed.Client, preset: Preset) -> None:
-    """Make the modules next to a preset's file importable on the cluster."""
-    if preset.folder:
-        from gputui.runs.modules import send_modules
-
-        send_modules(client, preset.folder)
-
-
-def _reported(
-    client: distributed.Client, path: Path | None, run: Callable[[], RunResult]
-) -> RunResult:
-    """Return the result of a run, of which Dask's performance report is written to the path."""
-    if path is None:
-        return run()
-    if importlib.util.find_spec("bokeh") is None:
-        raise ClusterError("a performance report needs bokeh: pip install 'gputui[report]'")
-    from distributed import performance_report
-
-    result = None
-    try:
-        with tempfile.TemporaryDirectory(prefix="gputui-") as folder:
-            draft = Path(folder) / path.name
-            with client.as_current(), performance_report(filename=str(draft)):
-                result = run()
-            write_over(path, draft.read_bytes())
-    except OSError as error:
-        if result is None:
-            raise
-        return replace(result, report_error=error.strerror or str(error))
-    return result
-
-
-def _refuse_too_large(preset: Preset, job: Job) -> None:
-    """Raise RunError where the preset's own estimate says that it will not fit."""
-    if preset.estimate is None:
-        return
-    memory, room = _memory(preset, job, job.machine), job.machine.smallest_bytes
-    if memory.peak_bytes > room:
-        where = "device" if job.backend == "cupy" else "worker's share of memory"
-        raise RunError(
-            f"{preset.name} would take {sized(memory.peak_bytes)} on each worker, and the "
-            f"smallest {where} has {sized(room)} to give",
-            hint=memory.change,
-        )
-
-
-def _change(preset: Preset, job: Job) -> str:
-    """Return the hint for when memory ran out: parameters that take half as much."""
-    if preset.estimate is None:
-        return ""
-    peak_bytes = _memory(preset, job, job.machine).peak_bytes
-    return _memory(preset, job, replace(job.machine, smallest_bytes=peak_bytes // 2)).change
-
-
 def _memory(preset: Preset, job: Job, machine: Machine) -> Memory:
-    """Call a preset's own estimate; raises RunError that names its line."""
-    assert preset.estimate is not None
+    """Call a preset's own estimate, if it has one; raises RunError that names its line."""
+    if preset.estimate is None:
+        return Memory(0)
     with explained(f"the estimate of {preset.name}", folder=preset.folder):
         memory = preset.estimate(job.parameters, machine)
     if not isinstance(memory, Memory):

@@ -5,28 +5,29 @@ written against Dask's synchronous client.
 """
 
 import asyncio
-import concurrent.futures
 import contextlib
 import gc
 import logging
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, cast
+from typing import Any, TextIO, cast
 
 from gputui.client.head_connection import security
 from gputui.errors import ExitCode, GputuiError, RunError
 from gputui.presets import ParsedParameters, RunCancelledError, RunProgress
 from gputui.presets.job import explained
-from gputui.presets.outcome import json_text
-from gputui.runs.output import Output, draw_file, save_arrays
+from gputui.presets.outcome import json_text, plain
+from gputui.runs.execution import RunResult, execute
+from gputui.runs.output import Output, draw_file, save_arrays, write_over
 from gputui.runs.run import (
     OngoingRun,
     OpenCluster,
     RunRequest,
-    failed_hosts,
     print_failure,
     print_out,
     recorded_run,
@@ -34,14 +35,13 @@ from gputui.runs.run import (
 )
 from gputui.runs.text import brief, text
 
-if TYPE_CHECKING:
-    from gputui.runs.execution import RunResult
-
 CANCEL_S = 5.0
 """How long a computation may take to see that it was cancelled."""
-
 LONGEST = 2**16
-"""Characters that are noted of a line: a bar of dots may never end."""
+"""Characters of a line in the log: a bar of dots may never end."""
+
+DRAFT = "memory://report.html"
+"""Dask's performance report, until it is written as a whole; a file system of fsspec's."""
 
 Ended = tuple[GputuiError | None, dict[str, Any]]
 """Why a result could not be put out, and fields of the record."""
@@ -55,7 +55,7 @@ async def run_preset(
     try:
         async with recorded_run(request, open_cluster) as ongoing:
             error, kept = await _compute(parameters, output, ongoing)
-            await ongoing.end(error, **kept)
+            ongoing.end(error, **kept)
             return ExitCode.COMPUTATION_FAILED if error else ExitCode.DONE
     finally:
         await asyncio.wait({loading})
@@ -66,8 +66,6 @@ def _load_distributed() -> None:
     gc.disable()  # imports make much and drop little: collections are a tenth of their time
     try:
         import distributed  # noqa: F401
-
-        import gputui.runs.execution  # noqa: F401
     finally:
         gc.enable()
     # The head reports a lost connection more clearly than the client's traceback.
@@ -76,14 +74,18 @@ def _load_distributed() -> None:
 
 
 async def _compute(parameters: ParsedParameters, output: Output, ongoing: OngoingRun) -> Ended:
-    """Compute in a thread, until it is done, cancelled from anywhere, or the cluster is gone."""
+    """Compute in a thread, until it is done, cancelled from anywhere, or the cluster is gone.
+
+    The process ends without joining the thread, in case it does not notice a cancellation.
+    """
     cancel = threading.Event()
     loop = asyncio.get_running_loop()
 
     def report(step: RunProgress) -> None:
         loop.call_soon_threadsafe(ongoing.progressed, step)
 
-    computing = _in_thread(partial(_compute_here, parameters, output, ongoing, report, cancel))
+    work = partial(_compute_here, parameters, output, ongoing, report, cancel)
+    computing = loop.run_in_executor(ThreadPoolExecutor(1, "computing"), work)
     try:
         return await ongoing.attend(computing)
     except (asyncio.CancelledError, GputuiError):
@@ -95,21 +97,6 @@ async def _compute(parameters: ParsedParameters, output: Output, ongoing: Ongoin
         raise
 
 
-def _in_thread(work: Callable[[], Ended]) -> "asyncio.Future[Ended]":
-    """Call in a thread that is not joined at exit, in case it does not notice a cancellation."""
-    outcome: concurrent.futures.Future[Ended] = concurrent.futures.Future()
-    outcome.set_running_or_notify_cancel()
-
-    def call() -> None:
-        try:
-            outcome.set_result(work())
-        except BaseException as error:
-            outcome.set_exception(error)
-
-    threading.Thread(target=call, name="computing", daemon=True).start()
-    return asyncio.wrap_future(outcome)
-
-
 def _compute_here(
     parameters: ParsedParameters,
     output: Output,
@@ -118,16 +105,15 @@ def _compute_here(
     cancel: threading.Event,
 ) -> Ended:
     """Compute on the cluster with a client of its own, which its arrays live with; blocks."""
-    from distributed import Client
-
-    from gputui.runs.execution import execute
+    from distributed import Client, performance_report
 
     connection = ongoing.connection
     with (
         explained(parameters.preset.name),
         Client(connection.address, security=security(connection), set_as_default=False) as client,
     ):
-        with _words_noted(ongoing):
+        reporting = performance_report(filename=DRAFT) if output.report else None
+        with _words_noted(ongoing), client.as_current(), reporting or contextlib.nullcontext():
             result = execute(
                 client,
                 parameters.preset,
@@ -136,7 +122,6 @@ def _compute_here(
                 report=report,
                 cancel=cancel,
                 keep_arrays=output.save is not None,
-                report_file=output.report,
             )
 
         def fetch(block: Any) -> Any:
@@ -149,10 +134,7 @@ def _compute_here(
 
 @contextlib.contextmanager
 def _words_noted(ongoing: OngoingRun) -> Iterator[None]:
-    """Record a preset's output; with `--json` it goes to stderr, as stdout is for one object.
-
-    Output of a run started on the screen goes to its log only.
-    """
+    """Record a preset's output; with `--json` it goes to stderr, as stdout is for one object."""
     stream = sys.stderr if ongoing.request.as_json else sys.stdout
     noted = NotedStream(stream, ongoing.recording.note)
     with contextlib.redirect_stdout(cast(TextIO, noted)):
@@ -187,9 +169,9 @@ class NotedStream:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
-    def __reduce__(self) -> tuple[Callable[[], TextIO], tuple[()]]:
+    def __reduce__(self) -> tuple[Any, ...]:
         """Be, in a task, the standard output there, as cloudpickle has it of `sys.stdout`."""
-        return _stdout, ()
+        return getattr, (sys, "stdout")
 
     def write(self, text: str) -> int:
         """Write a text."""
@@ -207,53 +189,65 @@ class NotedStream:
 
     def finish(self) -> None:
         """Note the lines that were begun; the stream stays open."""
-        for line in self.begun.values():
-            if line:
-                self._note(_shown(line))
+        self._note(*(_shown(line) for line in self.begun.values() if line))
 
 
 def _shown(line: str) -> str:
     return line.rstrip("\r").rpartition("\r")[2][:LONGEST]
 
 
-def _stdout() -> TextIO:
-    return sys.stdout
-
-
 def _put_out(
-    output: Output, ongoing: OngoingRun, result: "RunResult", fetch: Callable[[Any], Any]
+    output: Output,
+    ongoing: OngoingRun,
+    result: RunResult,
+    fetch: Callable[[Any], Any],
 ) -> Ended:
     """Print, draw and save a run's result; if that fails, the record still has it."""
-    printed = result.to_json(failed_hosts(ongoing.settled), ongoing.restarts)
-    kept = printed | result.extras()
+    request = ongoing.request
+    workers = [
+        {"name": each.name, "host": each.host, "device": each.device, "uuid": each.uuid}
+        for each in result.workers
+    ]
+    printed = ongoing.printed(workers, result.elapsed_s, result.result) | {
+        "preset": result.preset,
+        "parameters": dict(result.parameters),
+        "backend": result.backend,
+    }
+    kept = printed | {
+        "units": dict(result.units),
+        "figure": plain(asdict(result.figure)) if result.figure else None,
+        "versions": dict(result.versions),
+    }
     ongoing.recording.keep(kept)
     saved: list[Path] = []
     error = None
     ongoing.quieten()
     try:
-        if not ongoing.request.as_json:
-            print_out(_for_people(result, output))
+        if not request.as_json:
+            figure = output.draw and result.figure and f"\n{output.draw(result.figure)}\n"
+            shown = [text(result.result, result.units), figure, result.heading]
+            print_out("\n".join(each for each in shown if each))
         with explained("saving"):
             for path in write(output, result, fetch):
                 saved.append(path)
-                if not ongoing.request.quiet:
+                if not request.quiet:
                     warn(f"wrote {path}")
     except RunCancelledError:
         raise
     except GputuiError as failed:
         error = failed
         warn(str(failed))
-    if ongoing.request.as_json and error:
-        print_failure(ongoing.request, error)
-    elif ongoing.request.as_json:
+    if request.as_json and error:
+        print_failure(request, error)
+    elif request.as_json:
         print_out(json_text(printed))
-    number = brief(result.result, result.units)
-    said = f"{number}, {result.elapsed_s:.2f} s" if number else f"{result.elapsed_s:.2f} s"
+    number, elapsed = brief(result.result, result.units), f"{result.elapsed_s:.2f} s"
+    summary = "" if error else ", ".join(filter(None, (number, elapsed)))
     written = tuple(str(path.absolute()) for path in saved)
-    return error, {"result": kept, "summary": "" if error else said, "saved": written}
+    return error, {"result": kept, "summary": summary, "saved": written}
 
 
-def write(output: Output, result: "RunResult", fetch: Callable[[Any], Any]) -> Iterator[Path]:
+def write(output: Output, result: RunResult, fetch: Callable[[Any], Any]) -> Iterator[Path]:
     """Write the files, the arrays first, and yield each; raises GputuiError.
 
     `fetch` computes where the blocks are.
@@ -263,17 +257,13 @@ def write(output: Output, result: "RunResult", fetch: Callable[[Any], Any]) -> I
     if output.figure and result.figure:
         draw_file(result.figure, output.figure)
         yield output.figure
-    if output.report and result.report_error:
-        raise RunError(f"--report {output.report}: {result.report_error}")
     if output.report:
+        import fsspec
+
+        try:
+            write_over(output.report, fsspec.filesystem("memory").cat(DRAFT))
+        except OSError as error:
+            raise RunError(f"--report {output.report}: {error.strerror}") from error
         yield output.report
     if output.wants_figure and not result.figure:
         raise RunError("this run has no figure to draw")
-
-
-def _for_people(result: "RunResult", output: Output) -> str:
-    """Return a result, its figure, and where it was computed."""
-    lines = [text(result.result, result.units)]
-    if output.draw and result.figure:
-        lines.append(f"\n{output.draw(result.figure)}\n")
-    return "\n".join([*lines, result.heading])

@@ -1,7 +1,7 @@
 """A run from its request to its end: on a cluster, recorded, reported to the head, shown.
 
 `recorded_run` holds every run of a preset or a script: whatever happens to it becomes a state in
-its record and, with `--json`, an object on stdout. How far it is goes to the head, so that every
+its record and, with `--json`, an object on stdout. Its progress goes to the head, so that every
 frontend sees the run and any of them may cancel it, to the terminal and to the log. From the head
 come crashed workers, restarts, and its own end.
 """
@@ -22,7 +22,6 @@ from gputui.errors import GputuiError, HeadError, RunError, StoppedError
 from gputui.model.snapshot import Event, RunState, Snapshot
 from gputui.presets import RunCancelledError, RunProgress, located
 from gputui.presets.outcome import json_text
-from gputui.process.background import Background
 from gputui.protocol.frontend import (
     RUN_VARIABLE,
     AwaitWorkers,
@@ -44,23 +43,17 @@ from gputui.version import __version__
 
 REPORT_EVERY_S = 0.5
 """How often the run reports its progress to the head."""
-
 CAUSE_S = 5.0
 """How long the head may take to report why tasks were lost, or how a worker ended."""
-
 LAST_LINES = 8
 LONGEST = 1_000
-MOST_WORKERS = 256
-"""Whose last lines are kept."""
+MOST_CRASHES = 5
+"""Ends of workers that an error names."""
 
 Result = TypeVar("Result")
 
-
 OpenCluster = Callable[[], contextlib.AbstractAsyncContextManager[HeadConnection]]
 """Attaches to a cluster, started or found, and detaches from it."""
-
-MOST_CRASHES = 5
-"""Ends of workers that an error names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,30 +71,9 @@ class RunRequest:
     as_json: bool = False
     quiet: bool = False
 
-    @property
-    def located(self) -> str:
-        """The name by which the same is found from every working directory."""
-        if is_script(self.name):
-            return str(Path(self.name).expanduser().resolve())
-        return located(self.name)
-
-    def recorded(self) -> Recording:
-        """Begin its record, under the id that the head which started this process knows it by."""
-        id, _, asked_at = os.environ.pop(RUN_VARIABLE, "").partition(" ")
-        record = new_record(
-            self.name,
-            self.parameters,
-            backend=self.backend,
-            hosts=self.hosts,
-            version=__version__,
-            id=id,
-        )
-        started_at = float(asked_at or record.started_at)
-        return Recording(replace(record, started_at=started_at), warn)
-
 
 def warn(problem: str) -> None:
-    """Say on stderr what is wrong, or worth knowing."""
+    """Print a warning on stderr."""
     print(f"gputui: {problem}", file=sys.stderr)
 
 
@@ -116,7 +88,7 @@ def print_out(text: str) -> None:
 
 
 def print_failure(request: RunRequest, error: GputuiError) -> None:
-    """Print what `--json` prints of a failure, where that can be written: it says itself, too."""
+    """Print the `--json` object of a failure, where stdout can be written."""
     message = "\n".join((str(error), *getattr(error, "__notes__", ())))
     printed = {
         "preset": request.name,
@@ -127,14 +99,6 @@ def print_failure(request: RunRequest, error: GputuiError) -> None:
     }
     with contextlib.suppress(RunError):
         print_out(json_text(printed))
-
-
-def failed_hosts(settled: Settled) -> tuple[dict[str, str], ...]:
-    """Describe the failed hosts for `--json`."""
-    return tuple(
-        {"host": host.name, "stage": host.failed_stage, "reason": host.reason}
-        for host in settled.failed_hosts
-    )
 
 
 class OngoingRun:
@@ -158,16 +122,14 @@ class OngoingRun:
         """The newest."""
         self._bars = bars
         self._joined = connection.attached.started_at < recording.record.started_at
-        """Whether the cluster was there before: what its workers printed then is not this run's."""
+        """Whether the cluster ran before: what its workers printed then is not this run's."""
         self._tasks = TaskCounts()
         self._step = RunProgress("", 0, 0)
-        self._shown = self._step
         self._reported_at = 0.0
         self._crashes: dict[str, tuple[str, ...]] = {}
         """How workers ended that should not have, by name; the last is the newest."""
         self._printed: dict[str, tuple[str, ...]] = {}
         """The last lines of workers, as the newest of them printed last."""
-        self._reporting = Background(lambda what, error: None)  # the next report says more
         self._crashed = asyncio.Event()
         self._fewer = asyncio.Event()
 
@@ -188,21 +150,18 @@ class OngoingRun:
                     ended.result()
             return await task
         except RunError as error:
-            await self._cause_known(error, listening)
+            # The head says why tasks were lost, or how a worker ended.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CAUSE_S):
+                    if error.lost:
+                        await listening
+                    while error.killed and error.worker not in self._crashes:
+                        self._crashed.clear()
+                        await self._crashed.wait()
             raise
         finally:
             listening.cancel()
             counting.cancel()
-
-    async def _cause_known(self, error: RunError, listening: "asyncio.Task[None]") -> None:
-        """Wait until the head has said how a worker ended; raise why tasks were lost."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(CAUSE_S):
-                if error.lost:
-                    await listening
-                while error.killed and error.worker not in self._crashes:
-                    self._crashed.clear()
-                    await self._crashed.wait()
 
     def progressed(self, step: RunProgress) -> None:
         """Show how far the run is."""
@@ -210,33 +169,34 @@ class OngoingRun:
             self.recording.stage(step.stage)
             self._tasks.begin()
         self._step = step
-        self._shown = self._tasks.shown(step)
-        self._bars.show(self._shown)
+        self._bars.show(self._tasks.shown(step))
         if time.monotonic() - self._reported_at >= REPORT_EVERY_S:
-            self._reported_at = time.monotonic()
-            self._reporting.start(self.report(), "reporting progress")
+            self.report()
 
     def quieten(self) -> None:
         """Leave the terminal to another writer from now on."""
         self._bars.close()
         self._bars = Progress()
 
-    async def report(self) -> None:
+    def report(self) -> None:
         """Report to the head how the run is."""
-        shown = self._shown
+        self._reported_at = time.monotonic()
+        step, name = self._tasks.shown(self._step), self.request.name
         run = replace(
             status_of(self.recording.record),
-            preset=self.request.located,
-            stage=shown.stage,
-            done=shown.done,
-            total=shown.total,
+            # The same is found by it from every working directory.
+            preset=str(Path(name).expanduser().resolve()) if is_script(name) else located(name),
+            stage=step.stage,
+            done=step.done,
+            total=step.total,
         )
-        await self.connection.send(ReportRun(run))
+        self.connection.send(ReportRun(run))
 
-    async def end(self, error: BaseException | None, **more: Any) -> None:
+    def end(self, error: BaseException | None, **more: Any) -> None:
         """Record how the run ended, then report it to the head.
 
-        `more` are fields of the record: result, saved, summary.
+        `more` are fields of the record: result, saved, summary. How workers ended stands in the
+        message of an error from now on.
         """
         if isinstance(error, GputuiError):
             worker = getattr(error, "worker", "")
@@ -246,17 +206,30 @@ class OngoingRun:
         self.recording.end(
             _state(error), restarts=self.restarts, workers=self.settled.workers, **more
         )
-        await self.report()
+        self.report()
+        if type(error) is RunError:
+            ends = [(name, line) for name, lines in self._crashes.items() for line in lines]
+            new = [f"{name} {line}" for name, line in ends if line not in error.message]
+            error.args = ("\n  ".join([error.message, *new[-MOST_CRASHES:]]),)
 
-    def with_crashes(self, error: BaseException) -> BaseException:
-        """Return the error of the run, with how its workers ended behind it."""
-        ends = [f"{worker} {line}" for worker, lines in self._crashes.items() for line in lines]
-        crashes = [end for end in ends if end.partition(": ")[2] not in str(error)][-MOST_CRASHES:]
-        if not crashes or type(error) is not RunError:
-            return error
-        known = RunError("\n  ".join([str(error), *crashes]))
-        known.__cause__ = error.__cause__
-        return known
+    def printed(
+        self, workers: list[dict[str, Any]], elapsed_s: float, result: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Return the object that `--json` prints of a run that ended."""
+        return {
+            "preset": self.request.name,
+            "parameters": dict(self.request.parameters),
+            "backend": self.request.backend,
+            "workers": workers,
+            "failed_hosts": [
+                {"host": host.name, "stage": host.failed_stage, "reason": host.reason}
+                for host in self.settled.failed_hosts
+            ],
+            "elapsed_s": elapsed_s,
+            "result": dict(result),
+            "restarts": self.restarts,
+            "version": __version__,
+        }
 
     async def _listen(self) -> None:
         """Wait until the run is cancelled or loses its cluster, and raise."""
@@ -312,64 +285,61 @@ class OngoingRun:
 
 
 def _keep(lines: dict[str, tuple[str, ...]], worker: str, new: Iterable[str]) -> None:
-    """Add to the last lines of a worker, which is the newest then; of some workers only."""
+    """Add to the last lines of a worker, which is the newest then."""
     kept = (*lines.pop(worker, ()), *(line[:LONGEST] for line in new))
     lines[worker] = tuple(dict.fromkeys(kept))[-LAST_LINES:]
-    if len(lines) > MOST_WORKERS:
-        del lines[next(iter(lines))]
 
 
 @contextlib.asynccontextmanager
 async def recorded_run(request: RunRequest, open_cluster: OpenCluster) -> AsyncIterator[OngoingRun]:
     """Hold a run on a cluster: attached, recorded, and reported to the head.
 
-    Raises GputuiError as it comes, after it was recorded and, where asked, printed as JSON.
+    Its id is the one that the head which started this process knows it by. Raises GputuiError as
+    it comes, after it was recorded and, where asked, printed as JSON.
     """
-    recording = request.recorded()
+    id, _, asked_at = os.environ.pop(RUN_VARIABLE, "").partition(" ")
+    record = new_record(
+        request.name,
+        request.parameters,
+        backend=request.backend,
+        hosts=request.hosts,
+        version=__version__,
+        id=id,
+    )
+    recording = Recording(replace(record, started_at=float(asked_at or record.started_at)), warn)
     try:
         with contextlib.closing(progress(request.quiet)) as bars:
             bars.show(RunProgress("starting", 0, 0))
             recording.stage("starting")
             async with open_cluster() as connection:
-                await connection.send(SubscribeLogs(True))
-                settled = await _settled(request, connection, recording)
+                connection.send(SubscribeLogs(True))
+                settled = await workers_up(connection, request.workers, warn)
+                for line in too_few(settled, request.workers):
+                    warn(f"{line}, --min-workers asks for them")
+                recording.note(f"{len(settled.workers)} workers up", *failures(settled))
+                check_enough(settled, request.min_workers, reported=True)
+                if connection.dashboard and not request.quiet:
+                    warn(f"dashboard at {connection.dashboard}")
                 ongoing = OngoingRun(request, connection, settled, recording, bars)
-                await ongoing.report()
+                ongoing.report()
                 try:
                     yield ongoing
                 except (asyncio.CancelledError, GputuiError) as error:
-                    await ongoing.end(error)
-                    raise ongoing.with_crashes(error) from error.__cause__
+                    ongoing.end(error)
+                    raise
     except asyncio.CancelledError as error:
         recording.end(_state(error))
         raise
     except Exception as error:
-        known = error if isinstance(error, GputuiError) else _unexpected(request, error)
+        known = error
+        if not isinstance(known, GputuiError):
+            said = f"{type(error).__name__}: {error}"
+            known = RunError(f"{request.name} failed unexpectedly: {said}")
+            known.__cause__ = error
         recording.end(_state(known), failure=known.failure())
         if request.as_json:
             print_failure(request, known)
         raise known from known.__cause__
-
-
-async def _settled(
-    request: RunRequest, connection: HeadConnection, recording: Recording
-) -> Settled:
-    """Wait for the workers and report missing ones; raises ClusterError if too few came up."""
-    settled = await workers_up(connection, request.workers, warn)
-    for line in too_few(settled, request.workers):
-        warn(f"{line}, --min-workers asks for them")
-    recording.note(f"{len(settled.workers)} workers up", *failures(settled))
-    check_enough(settled, request.min_workers, reported=True)
-    if connection.dashboard and not request.quiet:
-        warn(f"dashboard at {connection.dashboard}")
-    return settled
-
-
-def _unexpected(request: RunRequest, error: Exception) -> RunError:
-    """Return the error of a run that a mistake of ours has ended; its log has the traceback."""
-    known = RunError(f"{request.name} failed unexpectedly: {type(error).__name__}: {error}")
-    known.__cause__ = error
-    return known
 
 
 def _state(error: BaseException | None) -> RunState:

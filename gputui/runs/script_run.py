@@ -12,7 +12,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,21 +26,17 @@ from gputui.runs.run import (
     OngoingRun,
     OpenCluster,
     RunRequest,
-    failed_hosts,
     print_failure,
     print_out,
     recorded_run,
     warn,
 )
 from gputui.runs.script import CLUSTER, STOPPED
-from gputui.version import __version__
 
 GRACE_S = 5.0
 """How long a script may go on after Ctrl-C."""
-
 MOST_SAID = 2**16
 """Of the traceback of a script that fails."""
-
 LOST_S = 0.5
 """How long a script may go on once its cluster is lost: nothing can compute for it any more."""
 
@@ -61,18 +57,24 @@ async def run_script(
                 await script.end(0, None)
             error_file.seek(0)
             text = error_file.read(MOST_SAID)
+        elapsed_s = time.monotonic() - started
+        exit_code = status if status >= 0 else 128 - status
         said = text.decode(errors="replace").splitlines() if text != STOPPED else []
-        error = _failure(path, status, said)
+        error = None
+        if status:
+            how = f"ended with exit code {status}"
+            how = how if status > 0 else f"was ended by {signal_name(-status)}"
+            kind = RunCancelledError if exit_code == ExitCode.INTERRUPTED else RunError
+            error = kind(": ".join([f"{path.name} {how}", *said[-1:]]), traceback=tuple(said))
         if error and status < 0:
             warn(str(error))
-        elapsed_s = time.monotonic() - started
-        printed = _printed(ongoing, _exit_code(status), elapsed_s)
-        if ongoing.request.as_json and error:
-            print_failure(ongoing.request, error)
-        elif ongoing.request.as_json:
+        printed = ongoing.printed(workers(ongoing), elapsed_s, {"exit_code": exit_code})
+        if request.as_json and error:
+            print_failure(request, error)
+        elif request.as_json:
             print_out(json_text(printed))
-        await ongoing.end(error, result=printed, summary="" if error else f"{elapsed_s:.2f} s")
-        return _exit_code(status)
+        ongoing.end(error, result=printed, summary="" if error else f"{elapsed_s:.2f} s")
+        return exit_code
 
 
 def _start(path: Path, arguments: tuple[str, ...], ongoing: OngoingRun, error_file: int) -> Child:
@@ -93,13 +95,15 @@ def _start(path: Path, arguments: tuple[str, ...], ongoing: OngoingRun, error_fi
 async def _attended(ongoing: OngoingRun, script: Child, error_file: int) -> int:
     """Return a script's exit status; end it where its run is cancelled or its cluster is lost.
 
-    Where somebody stopped the cluster, that is said, and the script goes on: it may have done so
-    itself, and draw its pictures now. Where that ends it, its traceback says no more.
+    Where somebody stopped the cluster, a warning says so, and the script goes on: it may have
+    stopped it itself, and draw its pictures now. If that ends it, its traceback says no more.
     """
-    wait: Callable[[Coroutine[Any, Any, int]], Awaitable[int]] = ongoing.attend
+    wait: Callable[[Awaitable[int | None]], Awaitable[int | None]] = ongoing.attend
     while True:
         try:
-            return await wait(_ended(script))
+            status = await wait(script.wait())
+            assert status is not None
+            return status
         except asyncio.CancelledError as interrupted:
             knows = interrupted.args == (signal.SIGINT.name,) and _has_terminal()
             await script.end(GRACE_S, None if knows else signal.SIGINT)
@@ -118,12 +122,6 @@ async def _attended(ongoing: OngoingRun, script: Child, error_file: int) -> int:
             raise
 
 
-async def _ended(script: Child) -> int:
-    status = await script.wait()
-    assert status is not None
-    return status
-
-
 def _has_terminal() -> bool:
     """Whether a Ctrl-C of the terminal has reached the script, too."""
     for descriptor in (0, 1, 2):  # some of them may be redirected
@@ -132,50 +130,9 @@ def _has_terminal() -> bool:
     return False
 
 
-def _exit_code(status: int) -> int:
-    return status if status >= 0 else 128 - status
-
-
-def _failure(path: Path, status: int, said: Sequence[str]) -> RunError | None:
-    """Return why a script failed; None where it has not."""
-    if status == 0:
-        return None
-    why = f": {said[-1]}" if said else ""
-    interrupted = _exit_code(status) == ExitCode.INTERRUPTED
-    kind = RunCancelledError if interrupted else RunError
-    return kind(f"{path.name} {_words(status)}{why}", traceback=tuple(said))
-
-
-def _words(status: int) -> str:
-    """Return how a process ended.
-
-    >>> _words(3), _words(-11)
-    ('ended with exit code 3', 'was ended by SIGSEGV')
-    """
-    if status >= 0:
-        return f"ended with exit code {status}"
-    return f"was ended by {signal_name(-status)}"
-
-
-def _printed(ongoing: OngoingRun, exit_code: int, elapsed_s: float) -> dict[str, Any]:
-    """Return the object that `--json` prints of a script that ended by itself."""
-    return {
-        "preset": ongoing.request.name,
-        "parameters": dict(ongoing.request.parameters),
-        "backend": ongoing.request.backend,
-        "workers": workers(ongoing),
-        "failed_hosts": list(failed_hosts(ongoing.settled)),
-        "elapsed_s": elapsed_s,
-        "result": {"exit_code": exit_code},
-        "restarts": ongoing.restarts,
-        "version": __version__,
-    }
-
-
 def workers(ongoing: OngoingRun) -> list[dict[str, Any]]:
     """Return the workers that were up at the start, as `--json` prints them."""
-    snapshot = ongoing.snapshot
-    known = {worker.name: worker for worker in snapshot.workers} if snapshot else {}
+    known = {each.name: each for each in ongoing.snapshot.workers} if ongoing.snapshot else {}
     return [
         {
             "name": name,

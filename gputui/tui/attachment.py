@@ -95,7 +95,7 @@ class Attachment:
         self._app.met_head()
         self.look()
         if self._wants_logs:
-            await connection.send(SubscribeLogs(True))
+            connection.send(SubscribeLogs(True))
         async for message in connection.messages():
             self._stopped = self._stopped or isinstance(message, Stopped)
             self._heard_at = self._app.clock()
@@ -157,7 +157,7 @@ class Attachment:
     def send(self, message: "FromFrontend") -> None:
         """Send a message that asks for no answer; lost where there is no head."""
         if self.connection is not None:
-            self._app.run_worker(self.connection.send(message))
+            self.connection.send(message)
 
     def follow_logs(self) -> None:
         """Have the head send what workers print, from now on and from any head met later."""

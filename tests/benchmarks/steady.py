@@ -204,7 +204,7 @@ def live(shape: Shape, load: str) -> Timelapse:
     """Return a cluster that has lived for a while."""
     lived = Timelapse(shape, troubles=load == "hour", questions=False)
     if load == "hour":
-        lived.run(lived.link.send(SubscribeLogs(True)))
+        lived.link.send(SubscribeLogs(True))
     return lived.to(LIVED_S)
 
 

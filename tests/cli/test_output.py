@@ -128,7 +128,8 @@ def test_a_figure_that_a_run_does_not_have_is_an_error(figure: str, tmp_path: Pa
     given = figure if figure == "-" else str(tmp_path / figure)
     result = RunResult("smoke", {}, "numpy", (), 0.1, {}, {}, None, {})
     with pytest.raises(RunError, match="no figure to draw"):
-        list(write(checked(None, None, given, figure_text), result, fetch=lambda block: block))
+        output = checked(None, None, given, figure_text)
+        list(write(output, result, fetch=lambda block: block))
 
 
 def test_the_workers_of_a_script_are_printed_with_their_devices() -> None:

@@ -202,7 +202,7 @@ async def test_a_lie_fails_the_host_that_tells_it_alone(
 @pytest.mark.slow
 @pytest.mark.parametrize("lie", some(FLOODS), ids=name_of)
 async def test_a_flood_is_not_felt_by_others(watched: Watched, lie: object) -> None:
-    await watched.cluster.link.send(SubscribeLogs(True))
+    watched.cluster.link.send(SubscribeLogs(True))
     await watched.tell(lie)
     ends_at = watched.cluster.snapshot.taken_at + FLOOD_S
     await watched.cluster.until(lambda: watched.host(LIAR) and watched.last_at > ends_at)

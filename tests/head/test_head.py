@@ -262,7 +262,7 @@ async def test_a_scheduler_that_dies_fails_a_cluster_of_one_run(clusters: Cluste
 async def test_what_workers_print_reaches_every_frontend_that_follows(
     standing: LiveCluster,
 ) -> None:
-    await standing.link.send(SubscribeLogs(True))
+    standing.link.send(SubscribeLogs(True))
     async with client_of(standing) as client:
         await client.submit(print, "hello from a task")
         await standing.until(lambda: any("hello from a task" in n.lines for n in standing.logs))

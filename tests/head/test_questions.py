@@ -43,7 +43,7 @@ async def test_a_host_waits_beyond_its_bound_while_a_person_is_asked(
 async def test_a_yes_is_written_to_known_hosts(clusters: Clusters, strangers: SshHosts) -> None:
     cluster = await asked(clusters, strangers)
     assert "SHA256:" in cluster.asked[0].text
-    await cluster.link.send(Answer(cluster.asked[0].question, "yes"))
+    cluster.link.send(Answer(cluster.asked[0].question, "yes"))
     await cluster.until(lambda: cluster.asked[-1].withdrawn)
     await cluster.until(strangers.known_hosts.read_text)
 
@@ -52,7 +52,7 @@ async def test_a_no_refuses_the_host_and_writes_nothing(
     clusters: Clusters, strangers: SshHosts
 ) -> None:
     cluster = await asked(clusters, strangers)
-    await cluster.link.send(Answer(cluster.asked[0].question, None))
+    cluster.link.send(Answer(cluster.asked[0].question, None))
     await cluster.until(lambda: cluster.snapshot.hosts[0].state is HostState.FAILED)
     assert not strangers.known_hosts.read_text()
 
@@ -63,5 +63,5 @@ async def test_a_question_reaches_a_frontend_that_attaches_later(
     cluster = await asked(clusters, strangers)
     later = await clusters.attach(cluster.head, cluster.socket)
     await later.until(lambda: later.asked)
-    await later.link.send(Answer(later.asked[0].question, "yes"))
+    later.link.send(Answer(later.asked[0].question, "yes"))
     await cluster.until(lambda: cluster.asked[-1].withdrawn)
