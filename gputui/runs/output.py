@@ -12,7 +12,7 @@ import os
 import shutil
 import stat
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from math import ceil, log10
 from pathlib import Path
@@ -56,11 +56,16 @@ def checked(
     in_terminal = figure == TERMINAL
     folder = _folder(save) if save else None
     report_file = _file("--report", report) if report else None
-    figure_file = _figure(figure) if figure and not in_terminal else None
-    if report_file:
-        _need("bokeh", "--report", "report")
-    if figure_file:
-        _need("matplotlib", "--figure", "figure")
+    figure_file = _file("--figure", figure) if figure and not in_terminal else None
+    if figure_file and figure_file.suffix not in FIGURE_SUFFIXES:
+        raise UsageError(
+            f"--figure {figure}: name a file that ends in {', '.join(FIGURE_SUFFIXES)}, "
+            "or - for this terminal"
+        )
+    needed = ("--report", report_file, "bokeh"), ("--figure", figure_file, "matplotlib")
+    for option, file, module in needed:
+        if file and importlib.util.find_spec(module) is None:
+            raise UsageError(f"{option} needs {module}: pip install 'gputui[{option[2:]}]'")
     return Output(
         save=folder,
         report=report_file,
@@ -82,11 +87,6 @@ def refuse_undeclared(preset: Preset, name: str, save: str | None, figure: str |
     raise UsageError(f"{option}: {name} {lacks}; it gives {preset.offers}{yours}")
 
 
-def _need(module: str, option: str, extra: str) -> None:
-    if importlib.util.find_spec(module) is None:
-        raise UsageError(f"{option} needs {module}: pip install 'gputui[{extra}]'")
-
-
 def _folder(given: str) -> Path:
     """Return the folder for arrays, which can be made; nothing in it is ever overwritten."""
     path = Path(given).expanduser()
@@ -106,16 +106,6 @@ def _folder(given: str) -> Path:
         raise UsageError(f"--save {given}: has {', '.join(there)} already; name another folder")
     if not writable:
         raise UsageError(f"--save {given}: {path} cannot be written to")
-    return path
-
-
-def _figure(given: str) -> Path:
-    path = _file("--figure", given)
-    if path.suffix not in FIGURE_SUFFIXES:
-        raise UsageError(
-            f"--figure {given}: name a file that ends in {', '.join(FIGURE_SUFFIXES)}, "
-            "or - for this terminal"
-        )
     return path
 
 
@@ -291,8 +281,8 @@ def _fill(axes: Any, figure: Figure) -> None:
             axes.set(xscale="log", xlim=(10.0**least, None))
     else:
         axes.plot(figure.x, figure.y, marker="o" if len(figure.x) <= FEW_POINTS else None)
-        if _whole(figure.x):
-            axes.set_xticks(_ticks(figure.x))
+        if all(value == int(value) for value in figure.x):
+            axes.xaxis.get_major_locator().set_params(integer=True)
         if figure.logarithmic:
             axes.set_yscale("log")
 
@@ -312,18 +302,3 @@ def _fill_map(axes: Any, figure: Figure) -> None:
             dark = value is not None and image.norm(value) < 0.5
             text = "–" if value is None else f"{value:.3g}"
             axes.text(column, row, text, ha="center", va="center", color="w" if dark else "k")
-
-
-def _whole(values: Sequence[float]) -> bool:
-    """Whether all are integers, so that only integers belong below them."""
-    return all(value == int(value) for value in values)
-
-
-def _ticks(x: Sequence[float], most: int = 8) -> list[int]:
-    """Return integers from the least to the greatest, evenly apart.
-
-    >>> _ticks((1.0, 2.0, 3.0)), _ticks((0.0, 500.0))
-    ([1, 2, 3], [0, 72, 144, 216, 288, 360, 432])
-    """
-    least, greatest = int(min(x)), int(max(x))
-    return list(range(least, greatest + 1, -(-(greatest - least) // (most - 1)) or 1))

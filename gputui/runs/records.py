@@ -187,8 +187,16 @@ def as_object(record: RunRecord) -> dict[str, Any]:
 
 
 def status_of(record: RunRecord) -> RunStatus:
-    """Return a record as the screen and other frontends have the run."""
-    result = _shortened(record.result)
+    """Return a record as the screen and other frontends have the run.
+
+    It stands in every snapshot of its cluster: a result that is too long is left out, its figure
+    first.
+    """
+    kept = record.result
+    for result in (kept, {key: value for key, value in kept.items() if key != "figure"}, {}):
+        result_json = json_text(result) if result else ""
+        if len(result_json) <= MOST_SHOWN:
+            break
     return RunStatus(
         id=record.id,
         preset=record.preset,
@@ -199,25 +207,11 @@ def status_of(record: RunRecord) -> RunStatus:
         started_at=record.started_at,
         ended_at=record.ended_at,
         summary=record.words if record.failure is None else "",
-        result_json=result,
+        result_json=result_json,
         restarts=record.restarts,
         failure=record.failure.shown if record.failure else None,
         timings=tuple(record.timings.items()),
     )
-
-
-def _shortened(result: Mapping[str, Any]) -> str:
-    """Return of a result what fits into every snapshot of a cluster: all, no figure, or nothing.
-
-    >>> _shortened({"result": {"sum": 3}, "figure": {"y": [1.5] * 100_000}})
-    '{"result": {"sum": 3}}'
-    """
-    without_figure = {key: value for key, value in result.items() if key != "figure"}
-    for each in (result, without_figure):
-        text = json_text(each)
-        if len(text) <= MOST_SHOWN:
-            return text if each else ""
-    return ""
 
 
 def _typed(value: object) -> str:
@@ -312,70 +306,46 @@ def find(id_: str) -> RunRecord:
         listed = "\n  ".join(record.id for record in found[:MOST_LISTED])
         more = "\n  …" if len(found) > MOST_LISTED else ""
         raise UsageError(f"'{id_}' names {len(found):,} runs:\n  {listed}{more}")
-    raise UsageError(f"no run is called '{id_}'{_nearest(id_, every)}")
-
-
-def _nearest(id_: str, every: tuple[RunRecord, ...]) -> str:
-    """Return the ids, or the presets of ids, that were perhaps meant."""
-    if not every:
-        return ": none is recorded yet"
-    close = difflib.get_close_matches(id_, [record.id for record in every], n=3, cutoff=0.5)
-    of_preset = [record.id for record in every if id_ and id_ in record.id]
-    meant = close or of_preset[:3]
-    return f" (did you mean {' or '.join(meant)}?)" if meant else "; `gputui runs` lists them"
+    ids = [record.id for record in every]
+    close = difflib.get_close_matches(id_, ids, cutoff=0.5) or [i for i in ids if id_ and id_ in i]
+    hint = f" (did you mean {' or '.join(close[:3])}?)" if close else "; `gputui runs` lists them"
+    raise UsageError(f"no run is called '{id_}'{hint}")
 
 
 def _read(path: Path) -> RunRecord | None:
     import msgspec  # hosts are without it, and tasks there may import gputui.runs
 
     try:
-        record = _parsed(path.read_bytes())
+        fields = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+        if "failure" not in fields and fields.get("error_type"):  # up to 0.2.0: as a text
+            fields["failure"] = {"type": fields["error_type"], "message": fields.get("error", "")}
+        record = msgspec.convert(fields, RunRecord)
+        msgspec.convert(record.result, ResultParts)
+        for moment in (record.started_at, record.ended_at or 0.0):
+            time.localtime(moment)
+        if record.id != path.parent.name:
+            return None
+        lost = not record.state.ended and not _lives(record)
     except (OSError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
         return None
-    if record.id != path.parent.name:
-        return None
-    if not record.state.ended and not _lives(record):
-        return replace(record, state=RunState.LOST)
-    return record
-
-
-def _parsed(data: bytes) -> RunRecord:
-    """Return a record; those up to 0.2.0 have the error as a text. Raises as msgspec does."""
-    import msgspec
-
-    fields = msgspec.json.decode(data, type=dict[str, Any])
-    if "failure" not in fields and fields.get("error_type"):
-        fields["failure"] = {"type": fields["error_type"], "message": fields.get("error", "")}
-    record = msgspec.convert(fields, RunRecord)
-    msgspec.convert(record.result, ResultParts)
-    for moment in (record.started_at, record.ended_at or 0.0):
-        time.localtime(moment)
-    return record
+    return replace(record, state=RunState.LOST) if lost else record
 
 
 def _lives(record: RunRecord) -> bool:
-    """Whether a run goes on: its process is there, and no later one that was given its number."""
+    """Whether a run goes on: its process is there, and no later one that was given its number.
+
+    Of a run elsewhere, by when it last wrote anything, and whether its machine was started again.
+    """
     if record.elsewhere:
-        return not _restarted(record) and time.time() - _last_written(record) < SILENT_ELSEWHERE_S
+        own, files = own_place(), (record.folder / FILE, record.log)
+        written_at = max((path.stat().st_mtime for path in files if path.exists()), default=0.0)
+        started_again = record.machine == own.machine and record.boot != own.boot
+        return not started_again and time.time() - written_at < SILENT_ELSEWHERE_S
     process = process_stat(record.pid)
     if process is None:
         return False
     age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - process.start_ticks / TICKS_PER_S
     return time.time() - age_s < record.started_at + CLOCKS_DIFFER_S
-
-
-def _restarted(record: RunRecord) -> bool:
-    """Whether this machine was started again since it began that run."""
-    own = own_place()
-    return record.machine == own.machine and record.boot != own.boot
-
-
-def _last_written(record: RunRecord) -> float:
-    """Return when the process of a run last wrote anything, by the clock of the file system."""
-    with contextlib.suppress(FileNotFoundError):  # it is being removed
-        files = (path for path in (record.folder / FILE, record.log) if path.exists())
-        return max((path.stat().st_mtime for path in files), default=0.0)
-    return 0.0
 
 
 class Recording:
