@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import gputui.cli
-from gputui.cli import clusters, recorded_runs, run_command
+from gputui.cli import clusters, listing, run_command
 from gputui.errors import HeadError
 from gputui.head.log_file import LogFile, SafeFormatter
 from gputui.model.failure import Failure
@@ -21,21 +21,21 @@ POISON = "\x1b]0;owned\x07\x1b[2J\u202eevil\r\x85\n2026-11-23 INFO gputui: all i
 NEW_RECORD = new_record("svd", {"rows": 1}, backend="auto", hosts="", version="1", id="one")
 OWN_WORDS = {
     "__init__.py:_unwritten": "an errno's words",
-    "asking.py:read_line": "made safe by what asks",
     "clusters.py:_up": "what this command's own head says of itself",
+    "clusters.py:_up_there": "what the user gave",
     "clusters.py:ls": "hints; `table` makes rows safe",
     "commands.py:completion_": "a script of this package",
-    "documentation.py:_draw": "this package's documentation",
-    "documentation.py:show_help": "this package's documentation",
-    "host_commands.py:doctor": "`report` makes what hosts say safe",
-    "clusters.py:start_there": "what the user gave",
-    "host_commands.py:bootstrap": "what the user gave",
+    "hosts.py:bootstrap": "what the user gave",
+    "hosts.py:claim": "a duration",
+    "hosts.py:doctor": "`report` makes what hosts say safe",
+    "listing.py:_draw": "this package's documentation",
+    "listing.py:_new": "files that this command made",
+    "listing.py:list_runs": "`run_table` makes rows safe",
+    "listing.py:presets": "code that is installed here",
+    "listing.py:show_help": "this package's documentation",
+    "listing.py:show_run": "`parts` makes them safe",
     "open.py:remove_old_runs": "an errno's words",
-    "preset_listing.py:_new": "files that this command made",
-    "preset_listing.py:presets": "code that is installed here",
-    "recorded_runs.py:list_runs": "`table` makes rows safe",
-    "who.py:_claim_and_hold": "a duration",
-    "recorded_runs.py:show_run": "`parts` makes them safe",
+    "terminal.py:_read_line": "made safe by what asks",
 }
 """Where the command line prints without `safe`, and why that is harmless."""
 
@@ -95,10 +95,8 @@ def test_a_recorded_run_is_shown_without_what_its_hosts_smuggled_in() -> None:
         result=result,
         failure=Failure("HeadError", POISON, worker_log=(POISON,)),
     )
-    assert len(recorded_runs.table((record,))) == 2
-    assert all(
-        harmless(part) for part in (*recorded_runs.table((record,)), *recorded_runs.parts(record))
-    )
+    assert len(listing.run_table((record,))) == 2
+    assert all(harmless(part) for part in (*listing.run_table((record,)), *listing.parts(record)))
 
 
 def test_nothing_forges_a_line_of_the_heads_log(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from gputui.cli.commands import gputui
-from gputui.cli.documentation import FOLDER, topics
+from gputui.cli.listing import FOLDER, topics
 from gputui.errors import ExitCode, UsageError
 from gputui.model.hosts import OPTIONS, parse_hosts
 from gputui.presets import names

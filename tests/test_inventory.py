@@ -17,7 +17,7 @@ import gputui
 from gputui import errors, presets
 from gputui.cli import clusters
 from gputui.cli.commands import gputui as program
-from gputui.cli.preset_listing import preset_object
+from gputui.cli.listing import preset_object
 from gputui.errors import ExitCode
 from gputui.model.hosts import OPTIONS, Host, parse_hosts
 from gputui.protocol.connection_file import ConnectionFile

@@ -5,7 +5,7 @@ commands of their own whose names nobody types.
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -150,25 +150,42 @@ def _checked_name(context: click.Context, option: click.Parameter, name: str | N
 
 
 def _checked_port(context: click.Context, option: click.Parameter, port: int | None) -> int | None:
-    """Return a port where Dask's dashboard can be served; raises UsageError."""
-    if port is not None:
-        from gputui.cli.starting import check_dashboard
+    """Return a port for Dask's dashboard; raises UsageError: Dask would take another one."""
+    if port is None:
+        return None
+    import socket
+    from importlib.util import find_spec
 
-        check_dashboard(port)
+    if find_spec("bokeh") is None:
+        raise UsageError("--dashboard needs bokeh: pip install 'gputui[report]'")
+    with socket.socket() as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind(("127.0.0.1", port))
+        except OSError as error:
+            hint = "name another one, or 0 for any"
+            raise UsageError(f"--dashboard {port}: {error.strerror}; {hint}") from error
     return port
 
 
 def carried_out_in(module: str) -> Callable[[Callable[[], None]], Callable[..., int]]:
     """Have a command carried out by the function of its name in a module of `gputui.cli`.
 
-    It is imported then: help and usage errors wait for nothing.
+    It is imported then: help and usage errors wait for nothing. One that is `async` is run in an
+    event loop of its own.
     """
 
     def declared(command: Callable[[], None]) -> Callable[..., int]:
         @functools.wraps(command)
         def carry_out(*given: Any, **options: Any) -> int:
-            there = import_module(f"gputui.cli.{module}")
-            return int(getattr(there, command.__name__)(*given, **options))
+            done = getattr(import_module(f"gputui.cli.{module}"), command.__name__)(
+                *given, **options
+            )
+            if isinstance(done, Coroutine):
+                from asyncio import run
+
+                done = run(done)
+            return int(done)
 
         return carry_out
 
@@ -329,7 +346,7 @@ def down() -> None:
     "words", nargs=-1, metavar="[NAME | new NAME]", shell_complete=words(completion.presets)
 )
 @json_option
-@carried_out_in("preset_listing")
+@carried_out_in("listing")
 def presets() -> None:
     """List presets, show the parameters of one, or write a new one."""
 
@@ -351,7 +368,7 @@ class CommandOrRun(click.Group):
 @click.pass_context
 def runs(ctx: click.Context, as_json: bool) -> int:
     """List earlier runs; `gputui runs ID` shows one."""
-    from gputui.cli.recorded_runs import list_runs
+    from gputui.cli.listing import list_runs
 
     return 0 if ctx.invoked_subcommand else list_runs(as_json)
 
@@ -362,7 +379,7 @@ def runs(ctx: click.Context, as_json: bool) -> int:
 @click.pass_context
 def show_run(ctx: click.Context, id_: str, as_json: bool) -> int:
     """Show one run; ID may be the start or the end of an id, or `last`."""
-    from gputui.cli.recorded_runs import show_run
+    from gputui.cli.listing import show_run
 
     assert ctx.parent
     return show_run(id_, as_json or ctx.parent.params["as_json"])
@@ -370,7 +387,7 @@ def show_run(ctx: click.Context, id_: str, as_json: bool) -> int:
 
 @gputui.command()
 @click.argument("hosts", required=False)
-@carried_out_in("host_commands")
+@carried_out_in("hosts")
 def doctor() -> None:
     """Check HOSTS: what is wrong, and how to fix it."""
 
@@ -380,7 +397,7 @@ def doctor() -> None:
 @click.option("--by", type=click.Choice(["gpu", "user"]), default="gpu", help="A row for each.")
 @json_option
 @click.option("--watch", is_flag=True, help="Print it again every two seconds.")
-@carried_out_in("who")
+@carried_out_in("hosts")
 def who() -> None:
     """Show whose GPU it is: users, processes and claims on HOSTS, without a cluster."""
 
@@ -392,7 +409,7 @@ def who() -> None:
 @click.option("--note", default="", help="What for; shown to others.")
 @click.option("--wait", metavar="SPAN", help="Stand in line for them, at most so long.")
 @click.option("--memory-free", default="", metavar="SIZE", help="Only GPUs with so much free.")
-@carried_out_in("who")
+@carried_out_in("hosts")
 def claim() -> None:
     """Hold free GPUs of HOSTS, so that others leave them alone, until ctrl+C."""
 
@@ -412,7 +429,7 @@ def claim() -> None:
 @click.option("--index", metavar="URL", default="", help="Package index to install from.")
 @click.option("--host-pip-conf", is_flag=True, help="Use the hosts' own pip settings, too.")
 @click.option("--build", is_flag=True, help="Build packages there that have no wheel.")
-@carried_out_in("host_commands")
+@carried_out_in("hosts")
 def bootstrap() -> None:
     """Install on HOSTS the Python packages that workers need, in the versions used here.
 
@@ -423,7 +440,7 @@ def bootstrap() -> None:
 
 @gputui.command("help")
 @click.argument("topic", required=False, shell_complete=words(completion.help_topics))
-@carried_out_in("documentation")
+@carried_out_in("listing")
 def show_help() -> None:
     """List the topics of the documentation, or show one."""
 

@@ -52,7 +52,7 @@ def recorded_runs(_ctx: click.Context) -> Iterable[str]:
 
 def help_topics(_ctx: click.Context) -> Iterable[str]:
     """Return the topics of `gputui help`."""
-    from gputui.cli.documentation import topics
+    from gputui.cli.listing import topics
 
     return topics()
 

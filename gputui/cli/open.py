@@ -1,4 +1,4 @@
-"""The unnamed command: the screen on a cluster, or `--run` without one."""
+"""The unnamed command, `--run` without a screen, or the screen; and `attach`."""
 
 import os
 import re
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from gputui.cli.interrupts import interrupt_on_signals, run_until_interrupted
+from gputui.cli.terminal import interrupt_on_signals, run_until_interrupted
 from gputui.client.sources import read_hosts
 from gputui.errors import GputuiError, PresetError, UsageError
 from gputui.process.garbage import look_rarely
@@ -69,11 +69,6 @@ WHERE: Mapping[str, tuple[str, Mapping[str, str]]] = {
 """Option → the kind of command that it works in, and elsewhere what to write, by kind."""
 
 
-LOOK = ("theme", "only_ascii", "readonly")
-STARTING = ("hosts", "name", "workers", "busy", "dashboard")
-"""The options that a screen takes, always and where it starts a cluster."""
-
-
 def refuse_elsewhere(given: Mapping[str, str], options: Mapping[str, Any]) -> None:
     """Raise UsageError for options that would do nothing; `given` has each as it is written."""
     kinds = _kinds(options)
@@ -111,7 +106,7 @@ def open_(ctx: click.Context, /, **options: Any) -> int:
     if ctx.obj:
         raise UsageError(NO_SCRIPT)
     show = prepare_screen(given, options)
-    _need_terminal()
+    need_terminal()
     return show()
 
 
@@ -180,7 +175,14 @@ def prepare(
 ) -> "Prepared":
     """Prepare the run that the options ask for; raises UsageError."""
     refuse_elsewhere(given, options)
-    _refuse_together(options)
+    if options["figure"] == "-" and options["as_json"]:
+        raise UsageError("--figure - draws where --json prints one object: give it a file")
+    if options["workers"] and options["workers"] < options["min_workers"]:
+        raise UsageError(
+            f"--min-workers {options['min_workers']} is more than --workers {options['workers']}"
+        )
+    if re.fullmatch(r"\w+=\S*", options["hosts"] or ""):
+        raise UsageError(f"{options['hosts']}: a parameter is written -p {options['hosts']}")
     if options["preset"].endswith(".py"):
         return _script(script_arguments, options)
     if script_arguments:
@@ -195,7 +197,7 @@ def _preset(options: dict[str, Any]) -> "Prepared":
     parameters = parse(preset, _pairs(options["parameters"]))
     parameters.refuse_mistakes(options["backend"])
 
-    from gputui.cli.recorded_runs import drawn
+    from gputui.cli.listing import drawn
     from gputui.runs.output import checked, refuse_undeclared
 
     refuse_undeclared(preset, options["preset"], options["save"], options["figure"])
@@ -249,21 +251,6 @@ def _request(options: dict[str, Any], parameters: Mapping[str, Any]) -> "RunRequ
     )
 
 
-def _refuse_together(options: dict[str, Any]) -> None:
-    """Raise UsageError for options that do not go together."""
-    if options["figure"] and options["as_json"]:
-        from gputui.runs.output import TERMINAL
-
-        if options["figure"] == TERMINAL:
-            raise UsageError("--figure - draws where --json prints one object: give it a file")
-    if options["workers"] and options["workers"] < options["min_workers"]:
-        raise UsageError(
-            f"--min-workers {options['min_workers']} is more than --workers {options['workers']}"
-        )
-    if re.fullmatch(r"\w+=\S*", options["hosts"] or ""):
-        raise UsageError(f"{options['hosts']}: a parameter is written -p {options['hosts']}")
-
-
 def _pairs(words: tuple[str, ...]) -> dict[str, str]:
     """Return `-p key=value` words as a mapping; raises PresetError."""
     pairs: dict[str, str] = {}
@@ -280,20 +267,20 @@ def _pairs(words: tuple[str, ...]) -> dict[str, str]:
 def _open_cluster(options: dict[str, Any]) -> "OpenCluster":
     """Return a function that opens the cluster of these options."""
     name, given = options["attach"], options["hosts"]
-    if name:
-        from gputui.cli.clusters import chosen_cluster, remote_head
-        from gputui.cli.starting import attached
-        from gputui.client.head_connection import HeadConnection
+    hosts = None if name else read_hosts(given)
 
-        if (remote := remote_head(name)) is not None:
-            return partial(attached, remote.open)
-        return partial(attached, partial(HeadConnection.open, chosen_cluster(name).socket))
-    hosts = read_hosts(given)
+    from gputui.cli.clusters import chosen_cluster, head_configuration, remote_head
+    from gputui.client.head_connection import HeadConnection
+    from gputui.client.start import started
 
-    from gputui.cli.starting import head_configuration, started
-
-    fallback = given is None or options["backend"] == "numpy"
-    return partial(started, head_configuration(hosts, options, stays=False, fallback=fallback))
+    if hosts is not None:
+        fallback = given is None or options["backend"] == "numpy"
+        configuration = head_configuration(hosts, options, stays=False, fallback=fallback)
+        return partial(started, configuration, frontend="run")
+    if (remote := remote_head(name)) is not None:
+        return partial(remote.open, frontend="run", snapshots=True)
+    socket = chosen_cluster(name).socket
+    return partial(HeadConnection.open, socket, frontend="run", snapshots=True)
 
 
 def prepare_screen(given: Mapping[str, str], options: Mapping[str, Any]) -> Callable[[], int]:
@@ -301,26 +288,27 @@ def prepare_screen(given: Mapping[str, str], options: Mapping[str, Any]) -> Call
     refuse_elsewhere(given, options)
     from gputui.cli import showing
 
-    look = {name: options[name] for name in LOOK}
+    look = {name: options[name] for name in ("theme", "only_ascii", "readonly")}
     if options["demo"] is not None:
         from gputui.demo import Shape
 
-        return partial(showing.show_demo, Shape.parse(options["demo"]), options["seed"], look)
+        opening = partial(showing.opened_demo, Shape.parse(options["demo"]), options["seed"])
+        return partial(showing.show, opening, look, simulated=True)
     if options["attach"]:
         return partial(showing.show_running, options["attach"], look)
-    starting = look | {name: options[name] for name in STARTING}
-    return partial(showing.show_started, read_hosts(options["hosts"]), starting)
+    starting = {name: options[name] for name in ("hosts", "name", "workers", "busy", "dashboard")}
+    return partial(showing.show_started, read_hosts(options["hosts"]), look | starting)
 
 
 def attach(name: str | None, **options: Any) -> int:
     """Open the screen on a cluster that runs."""
-    _need_terminal()
+    need_terminal()
     from gputui.cli.showing import show_running
 
     return show_running(name, options)
 
 
-def _need_terminal() -> None:
+def need_terminal() -> None:
     """Raise UsageError where no screen can be shown."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError(

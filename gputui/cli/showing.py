@@ -1,7 +1,7 @@
 """Opening the screen on a demo, on a cluster that runs, or on one that is started for it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,12 +21,8 @@ Options = Mapping[str, Any]
 """Those of a command: `theme`, `only_ascii` and `readonly` are how the screen looks."""
 
 
-def show_demo(shape: "Shape", seed: int, options: Options) -> int:
-    """Show simulated hosts."""
-    return show(partial(_open_demo, shape, seed), options, simulated=True)
-
-
-async def _open_demo(shape: "Shape", seed: int) -> Any:
+async def opened_demo(shape: "Shape", seed: int) -> Any:
+    """Start simulated hosts; returns the connection to their head."""
     from gputui.demo import open_demo
 
     return await open_demo(shape, seed=seed, questions=False)
@@ -81,14 +77,16 @@ def show_started(hosts: HostsInput, options: Options) -> int:
     def begin(kind: str, text: str) -> Callable[[], Awaitable[Any]]:
         """Return a function that opens the hosts chosen in place of this machine."""
         if kind == "demo":
-            return partial(_open_demo, Shape.parse(FIRST_DEMO), 0)
+            return partial(opened_demo, Shape.parse(FIRST_DEMO), 0)
         if kind in ("ssh", "file"):
             read = read_hosts(text if kind == "file" else text.replace("\n", ";"))
             chosen[0] = read if read.source else replace(read, name="ssh")
         return open_connection
 
     first = None
-    if options["hosts"] is None and not (options["name"] or running or _gpus_here()):
+    # Devices that a driver of NVIDIA's made, without asking it.
+    gpus_here = any(Path("/dev").glob("nvidia[0-9]*")) or Path("/dev/dxg").exists()
+    if options["hosts"] is None and not (options["name"] or running or gpus_here):
         from gputui.demo import Shape
         from gputui.tui.first_minute import First
 
@@ -99,18 +97,13 @@ def show_started(hosts: HostsInput, options: Options) -> int:
 FIRST_DEMO = "16x8"
 
 
-def _gpus_here() -> bool:
-    """Whether this machine has devices that a driver of NVIDIA's made, without asking it."""
-    return any(Path("/dev").glob("nvidia[0-9]*")) or Path("/dev/dxg").exists()
-
-
 SCREEN_IDLE_S = 3600.0
 """A cluster that a screen left running ends after so long without a frontend or a run."""
 
 
 async def _start(hosts: HostsInput, options: Options) -> Path:
     """Start a head that outlives this screen, and return its socket."""
-    from gputui.cli.starting import head_configuration
+    from gputui.cli.clusters import head_configuration
     from gputui.client.start import spawn_head
 
     configuration = await asyncio.to_thread(
@@ -170,23 +163,21 @@ MOST_HOSTS = 200
 
 def named_hosts(path: Path | None = None) -> tuple[str, ...]:
     """Return the names of the `Host` lines of an SSH configuration that are no patterns."""
-    found: dict[str, None] = {}
-    _read_names(path or Path.home() / ".ssh" / "config", found, deep=0)
-    return tuple(found)[:MOST_HOSTS]
+    names = _read_names(path or Path.home() / ".ssh" / "config", deep=0)
+    return tuple(dict.fromkeys(names))[:MOST_HOSTS]
 
 
-def _read_names(path: Path, found: dict[str, None], deep: int) -> None:
+def _read_names(path: Path, deep: int) -> Iterator[str]:
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return
     for line in lines:
-        keyword, *words = line.replace("=", " ", 1).split() or [""]
+        keyword, *words = line.replace("=", " ", 1).replace('"', "").split() or [""]
         if keyword.lower() == "host":
-            names = (word.strip('"') for word in words)
-            found.update(dict.fromkeys(name for name in names if not set("*?!") & set(name)))
+            yield from (word for word in words if not set("*?!") & set(word))
         elif keyword.lower() == "include" and deep < 8:
             for word in words:
-                pattern = Path.home() / ".ssh" / Path(word.strip('"')).expanduser()
+                pattern = Path.home() / ".ssh" / Path(word).expanduser()
                 for each in sorted(Path("/").glob(str(pattern).lstrip("/"))):
-                    _read_names(each, found, deep + 1)
+                    yield from _read_names(each, deep + 1)

@@ -11,7 +11,7 @@ import os
 import pwd
 import sys
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -68,6 +68,8 @@ class HeadConnection:
         """Called with each message as it arrives."""
         self.why_gone = ""
         """Why the head is gone, once `messages` has ended."""
+        self.at_close: Callable[[], Awaitable[None]] | None = None
+        """Ends what the connection stands on: a head started for it, an SSH connection."""
         self._tasks = Background(self._reading_failed)
         self._tasks.start(self._read(), name="reading what the head sends")
 
@@ -165,9 +167,13 @@ class HeadConnection:
 
     async def close(self) -> None:
         """Detach from the cluster; `messages` ends."""
-        await self._channel.flush()
-        await self._tasks.close()
-        await self._channel.close()
+        try:
+            await self._channel.flush()
+            await self._tasks.close()
+            await self._channel.close()
+        finally:
+            if self.at_close is not None:
+                await self.at_close()
 
     async def __aenter__(self) -> Self:
         return self

@@ -114,6 +114,7 @@ class RemoteHead:
             words = filter(None, [str(error), self._hint(cluster)])
             raise type(error)("\n  ".join(words)) from error
         connection.head, connection.where = self, self._host.name
+        connection.at_close = self.close
         connection.address = await self.forwarded(connection.attached.address)
         connection.dashboard = await self.forwarded(connection.attached.dashboard)
         return connection
@@ -358,11 +359,6 @@ class RemoteConnection(HeadConnection):
             f"the SSH connection to {self.where} was cut; the cluster {name} goes on there: "
             f"gputui attach {self.head.login}:{name}"
         )
-
-    async def close(self) -> None:
-        """Detach from the cluster, and close SSH's connection."""
-        await super().close()
-        await self.head.close()
 
 
 def _sweep(folder: Path) -> None:

@@ -12,7 +12,7 @@ import secrets
 import signal
 import subprocess
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -110,20 +110,26 @@ def spawn_head(config: ConfigureHead) -> HeadProcess:
     return head
 
 
-@contextlib.asynccontextmanager
-async def started(
-    config: ConfigureHead, *, frontend: str, snapshots: bool = False
-) -> AsyncIterator[tuple[HeadProcess, HeadConnection]]:
-    """Hold a cluster that ends with this hold on it, unless it is kept."""
-    head = spawn_head(config)
-    try:
-        socket = await asyncio.to_thread(head.opened)
-        opening = HeadConnection.open(socket, frontend=frontend, snapshots=snapshots)
-        async with await opening as connection:
-            yield head, connection
-    finally:
+async def started(config: ConfigureHead, *, frontend: str) -> HeadConnection:
+    """Start a head and attach to it; it ends with the connection."""
+    return await connected(spawn_head(config), frontend=frontend)
+
+
+async def connected(head: HeadProcess, *, frontend: str) -> HeadConnection:
+    """Attach to a head that was started here; it ends with the connection, unless it is kept."""
+
+    async def end() -> None:
         if not head.kept:
             await asyncio.shield(asyncio.to_thread(head.end))
+
+    try:
+        socket = await asyncio.to_thread(head.opened)
+        connection = await HeadConnection.open(socket, frontend=frontend, snapshots=True)
+    except BaseException:
+        await end()
+        raise
+    connection.at_close = end
+    return connection
 
 
 async def stop_by_signal(cluster: ConnectionFile) -> None:

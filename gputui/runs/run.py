@@ -52,8 +52,8 @@ MOST_CRASHES = 5
 
 Result = TypeVar("Result")
 
-OpenCluster = Callable[[], contextlib.AbstractAsyncContextManager[HeadConnection]]
-"""Attaches to a cluster, started or found, and detaches from it."""
+OpenCluster = Callable[[], Awaitable[HeadConnection]]
+"""Attaches to a cluster, started or found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +311,7 @@ async def recorded_run(request: RunRequest, open_cluster: OpenCluster) -> AsyncI
         with contextlib.closing(progress(request.quiet)) as bars:
             bars.show(RunProgress("starting", 0, 0))
             recording.stage("starting")
-            async with open_cluster() as connection:
+            async with await open_cluster() as connection:
                 connection.send(SubscribeLogs(True))
                 settled = await workers_up(connection, request.workers, warn)
                 for line in too_few(settled, request.workers):

@@ -6,7 +6,7 @@ from pathlib import Path
 import dask
 import pytest
 
-from gputui.cli.starting import head_configuration
+from gputui.cli.clusters import head_configuration
 from gputui.client.sources import read_hosts
 from gputui.errors import UsageError
 

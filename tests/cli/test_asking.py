@@ -15,8 +15,8 @@ import pytest
 BOUND_S = 30.0
 ASKING = """
 import sys
-from gputui.cli.asking import ask_here
-from gputui.cli.interrupts import interrupt_on_signals, run_until_interrupted
+from gputui.cli.terminal import ask_here
+from gputui.cli.terminal import interrupt_on_signals, run_until_interrupted
 from gputui.fleet.stages import Question
 interrupt_on_signals()
 try:

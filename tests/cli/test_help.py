@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gputui.cli.documentation import FOLDER, show_help, topics
+from gputui.cli.listing import FOLDER, show_help, topics
 from gputui.errors import UsageError
 from tests.terminals import Emulated
 

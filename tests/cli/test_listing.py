@@ -12,7 +12,7 @@ import pytest
 from gputui import presets, runs
 from gputui.cli import run_command
 from gputui.cli.clusters import table as cluster_table
-from gputui.cli.recorded_runs import facts, table
+from gputui.cli.listing import facts, run_table
 from gputui.errors import RunError
 from gputui.model.snapshot import RunState
 from gputui.runs.records import ended, write
@@ -137,7 +137,7 @@ def test_runs_are_a_table_with_how_each_ended() -> None:
         RunState.FAILED,
         failure=RunError("full\nx").failure(),
     )
-    assert table(
+    assert run_table(
         (replace(good, ended_at=good.started_at + 2), replace(bad, ended_at=bad.started_at))
     ) == [
         "run                        state           took  result",

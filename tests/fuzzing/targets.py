@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from gputui.cli import recorded_runs
+from gputui.cli import listing
 from gputui.errors import GputuiError
 from gputui.fleet.ssh.configuration import Here, SshConfiguration
 from gputui.head.server import LINE_BYTES as FRONTENDS_LINE_BYTES
@@ -70,7 +70,7 @@ def run_records(data: bytes) -> None:
         try:
             for record in records.recorded():
                 json.dumps(asdict(record), allow_nan=False)
-                "\n".join([*recorded_runs.table((record,)), *recorded_runs.parts(record)]).encode()
+                "\n".join([*listing.run_table((record,)), *listing.parts(record)]).encode()
                 status_of(record)
         finally:
             os.environ.pop("XDG_STATE_HOME")

@@ -46,7 +46,7 @@ class StillLink:
             raise HeadError(self.reply.reason)
         return self.reply
 
-    async def send(self, message: FromFrontend) -> None:
+    def send(self, message: FromFrontend) -> None:
         """Remember a message."""
         self.sent.append(message)
 

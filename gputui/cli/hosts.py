@@ -1,27 +1,108 @@
-"""`who` and `claim`: whose GPU it is, and holding some of them."""
+"""Commands on hosts without a cluster: `doctor`, `bootstrap`, `who` and `claim`."""
 
 import asyncio
 import json
+import math
 import re
 import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
-from gputui.cli.asking import ask_here
-from gputui.cli.host_commands import fleet_settings
+import click
+
+from gputui.cli.terminal import ask_here
 from gputui.client.sources import read_hosts
 from gputui.errors import ClusterError, ExitCode, HostError, UsageError
 from gputui.fleet.claiming import hold
 from gputui.fleet.deploy.start_agent import LoneAgent, lone_agents
-from gputui.model.plain_text import aligned, safe
+from gputui.fleet.fleet_settings import FleetSettings
+from gputui.model.plain_text import aligned, safe, safe_lines
 from gputui.model.readings import DeviceReading, Note, is_free, users
+from gputui.settings import load_settings
 from gputui.tui.rendering.format import age, memory, number, percent
 
+OTHERS_ONLY = """bootstrap makes other hosts ready; this machine has what gputui is installed with
+  gputui bootstrap hosts.txt    or such lines as an argument: 'gpu-a,gpu-b'
+  gputui doctor                 says what is missing on this machine"""
 UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 WATCH_S = 2.0
+
+
+def fleet_settings() -> FleetSettings:
+    """Return how this user's hosts are reached, for a command without a cluster."""
+    return FleetSettings(cluster_id="none", **load_settings().keywords())
+
+
+async def doctor(hosts: str | None) -> int:
+    """Print what every check says of every host; 3 where one of them cannot be used."""
+    from gputui.fleet.checks import Verdict
+    from gputui.fleet.doctor import diagnose, report
+
+    settings = replace(fleet_settings(), cpu_fallback=hosts is None)
+    found = await diagnose(read_hosts(hosts).hosts, settings, ask_here)
+    print(report(found))
+    bad = any(finding.verdict is Verdict.BAD for finding in found)
+    return int(ExitCode.NO_CLUSTER if bad else ExitCode.DONE)
+
+
+async def bootstrap(
+    hosts: str | None,
+    yes: bool,
+    lock: str | None,
+    write_lock: str | None,
+    wheels: str | None,
+    index: str,
+    host_pip_conf: bool,
+    build: bool,
+) -> int:
+    """Describe the changes, ask for confirmation, carry them out and print the outcome.
+
+    With `write_lock`: write a lock file of the packages, and stop.
+
+    Raises UsageError where no host is named but this machine, on which gputui is installed, and
+    where no user can say yes.
+    """
+    from gputui.fleet.deploy.bootstrap import bootstrap as make_ready
+    from gputui.fleet.deploy.bootstrap import describe, read_source
+    from gputui.fleet.deploy.bootstrap import write_lock as write
+
+    folder = Path(wheels) if wheels else None
+    if write_lock and (hosts or yes or lock or host_pip_conf or build):
+        raise UsageError("--write-lock only writes; then: gputui bootstrap HOSTS --lock FILE")
+    if write_lock:
+        count = write(Path(write_lock), read_source(None, folder, index, False))
+        hint = f"gputui bootstrap HOSTS --lock {write_lock}"
+        click.echo(f"{write_lock}: {count} packages; {hint}", err=True)
+        return int(ExitCode.DONE)
+    settings = fleet_settings()
+    given = [host for host in read_hosts(hosts).hosts if not host.is_local]
+    if not given:
+        raise UsageError(OTHERS_ONLY)
+    source = read_source(Path(lock) if lock else None, folder, index, host_pip_conf, build)
+    click.echo(describe(given, settings, source), err=True)
+    if not (yes or sys.stdin.isatty()):
+        raise UsageError("bootstrap changes hosts, and cannot ask without a terminal: add --yes")
+    if not (yes or click.confirm("Go on?", err=True)):
+        click.echo("gputui: nothing was changed", err=True)
+        return int(ExitCode.INTERRUPTED)
+
+    def tell(host: str, line: str) -> None:
+        click.echo(f"{host}: {safe(line)}", err=True)
+
+    outcomes = await make_ready(given, settings, tell=tell, ask=ask_here, source=source)
+    for host, outcome in zip(given, outcomes, strict=True):
+        if isinstance(outcome, str):
+            click.echo(f"{host.name}: ready: {safe(outcome)}")
+            continue
+        click.echo(f"{host.name}: failed: {safe(outcome.reason)}")
+        if outcome.hint:
+            click.echo(f"  {safe(outcome.hint)}")
+    failed = not all(isinstance(outcome, str) for outcome in outcomes)
+    return int(ExitCode.NO_CLUSTER if failed else ExitCode.DONE)
 
 
 def parse_span(text: str) -> float:
@@ -36,20 +117,24 @@ def parse_span(text: str) -> float:
     return float(sum(float(value) * UNITS_S[unit or "s"] for value, unit in parts))
 
 
-def who(hosts: str | None, by: str, as_json: bool, watch: bool) -> int:
+async def who(hosts: str | None, by: str, as_json: bool, watch: bool) -> int:
     """Print every GPU with its users and its claim; 3 where no host answered."""
-    return asyncio.run(_who(hosts, by, as_json, watch))
-
-
-async def _who(given: str | None, by: str, as_json: bool, watch: bool) -> int:
-    async with lone_agents(read_hosts(given).hosts, fleet_settings(), ask_here) as found:
+    async with lone_agents(read_hosts(hosts).hosts, fleet_settings(), ask_here) as found:
         up, failed = _apart(found)
         for host in up:
             if not host.devices:
                 why = "; ".join(host.facts.warnings) or "none that may be used"
                 print(f"gputui: {host.host.name}: no GPU: {safe(why)}", file=sys.stderr)
         while True:
-            print(_shown(up, failed, by, as_json), flush=True)
+            devices = [(host.host.name, device) for host in up for device in host.devices]
+            if as_json:
+                rows = [{"host": h.host.name, "gpus": [*map(as_object, h.devices)]} for h in up]
+                errors = [{"host": each.host, "error": each.reason} for each in failed]
+                shown = json.dumps([*rows, *errors], indent=1)
+            else:
+                table = by_user(devices) if by == "user" else by_gpu(devices, time.time())
+                shown = "\n".join(aligned(table))
+            print(safe_lines(shown), flush=True)
             if not watch:
                 return int(ExitCode.DONE if up else ExitCode.NO_CLUSTER)
             await asyncio.sleep(WATCH_S)
@@ -64,17 +149,6 @@ def _apart(
     for error in failed:
         print(f"gputui: {safe(str(error))}", file=sys.stderr)
     return tuple(each for each in found if isinstance(each, LoneAgent)), failed
-
-
-def _shown(up: tuple[LoneAgent, ...], failed: tuple[HostError, ...], by: str, as_json: bool) -> str:
-    if as_json:
-        rows = [{"host": host.host.name, "gpus": [*map(as_object, host.devices)]} for host in up]
-        return json.dumps(
-            [*rows, *({"host": each.host, "error": each.reason} for each in failed)], indent=1
-        )
-    devices = [(host.host.name, device) for host in up for device in host.devices]
-    cells = by_user(devices) if by == "user" else by_gpu(devices, time.time())
-    return "\n".join(aligned(cells))
 
 
 def as_object(device: DeviceReading) -> dict[str, Any]:
@@ -152,7 +226,7 @@ def by_user(devices: Iterable[tuple[str, DeviceReading]]) -> list[list[str]]:
     return rows
 
 
-def claim(
+async def claim(
     hosts: str | None, gpus: int, span: str | None, note: str, wait: str | None, memory_free: str
 ) -> int:
     """Hold GPUs until it is interrupted, or for a span; 3 where they cannot be had."""
@@ -163,30 +237,23 @@ def claim(
         memory_bytes = int(parse_bytes(memory_free)) if memory_free else 0
     except ValueError as error:
         raise UsageError(f"--memory-free {memory_free}: write 70GiB") from error
-    return asyncio.run(
-        _claim_and_hold(hosts, gpus, hold_s, note, parse_span(wait) if wait else 0.0, memory_bytes)
-    )
-
-
-async def _claim_and_hold(
-    given: str | None, gpus: int, hold_s: float | None, text: str, wait_s: float, memory_bytes: int
-) -> int:
+    wait_s = parse_span(wait) if wait else 0.0
     now = time.time()
-    note = Note(text, since=now, until=None if hold_s is None else now + hold_s)
-    async with lone_agents(read_hosts(given).hosts, fleet_settings(), ask_here) as found:
+    shown = Note(note, since=now, until=None if hold_s is None else now + hold_s)
+    async with lone_agents(read_hosts(hosts).hosts, fleet_settings(), ask_here) as found:
         up, _ = _apart(found)
         if not up:
             raise ClusterError("no host answered")
-        held = await hold(up, gpus, note, wait_s, memory_bytes)
+        held = await hold(up, gpus, shown, wait_s, memory_bytes)
         for name, device in held:
             print(safe(f"{name}  {device.label}  {device.uuid}"), flush=True)
         print(
             "gputui: held until ctrl+C" if hold_s is None else f"gputui: held for {age(hold_s)}",
             file=sys.stderr,
         )
-        end = asyncio.get_running_loop().time() + (hold_s if hold_s is not None else float("inf"))
-        while asyncio.get_running_loop().time() < end:
+        end = time.monotonic() + (math.inf if hold_s is None else hold_s)
+        while (left_s := end - time.monotonic()) > 0:
             if lost := [host for host in up if host.lost]:
                 raise ClusterError(f"{lost[0].host.name}: {lost[0].lost}; its GPUs are not held")
-            await asyncio.sleep(min(1.0, max(0.0, end - asyncio.get_running_loop().time())))
+            await asyncio.sleep(min(1.0, left_s))
     return int(ExitCode.DONE)

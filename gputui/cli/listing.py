@@ -1,0 +1,278 @@
+"""`presets`, `runs` and `help`: what can be run, what was run, and the documentation."""
+
+import json
+import shutil
+import sys
+import textwrap
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from gputui.errors import PresetError, UsageError
+from gputui.model.plain_text import aligned, safe_lines
+from gputui.presets import Figure, Parameter, Preset, get, names
+from gputui.presets.outcome import json_text
+from gputui.presets.registry import write_new
+from gputui.runs import RunRecord, find, recorded, text
+from gputui.runs.records import as_object
+
+WIDTH = 80
+PAGE = 100
+"""The greatest width of a page of the documentation."""
+MORE = """
+gputui presets NAME             its parameters, and what comes of it
+gputui presets new NAME         write NAME.py to begin with, and its test
+gputui --run NAME               run it
+gputui --run mine.py            run a script of your own; its Client() finds the cluster
+gputui --run mine.py:PRESET     run a preset of your own"""
+
+
+def presets(words: tuple[str, ...], as_json: bool) -> int:
+    """Print all presets, or one with its parameters, or write a new one.
+
+    Raises PresetError for an unknown name, or one that cannot be written.
+    """
+    if words[:1] == ("new",):
+        return _new(words[1:], as_json)
+    chosen = words[1:] if words[:1] == ("show",) else words
+    if len(chosen) > 1 or (words and not chosen):
+        raise UsageError("gputui presets NAME shows one preset")
+    found = [get(each) for each in chosen] if chosen else _every()
+    if as_json:
+        print(json.dumps([preset_object(preset) for preset in found], indent=1))
+    elif chosen:
+        print(
+            described(found[0], f"{chosen[0]}:PRESET" if chosen[0].endswith(".py") else chosen[0])
+        )
+    else:
+        print(listed(found))
+        print(MORE, file=sys.stderr)
+    return 0
+
+
+def _every() -> list[Preset]:
+    """Return all presets that import; those that do not are named on stderr."""
+    found = []
+    for name in names():
+        try:
+            found.append(get(name))
+        except PresetError as error:
+            print(f"gputui: {safe_lines(str(error))}", file=sys.stderr)
+    return found
+
+
+def _new(words: tuple[str, ...], as_json: bool) -> int:
+
+    if len(words) != 1:
+        raise UsageError("gputui presets new NAME writes NAME.py and test_NAME.py")
+    preset, test = write_new(words[0], Path())
+    if as_json:
+        print(json.dumps({"preset": str(preset), "test": str(test)}))
+        return 0
+    print(preset, test, sep="\n")
+    print(f"\ngputui --run ./{preset}:PRESET\npython -m pytest {test}", file=sys.stderr)
+    return 0
+
+
+def preset_object(preset: Preset) -> dict[str, Any]:
+    """Describe a preset for `presets --json`."""
+    return {
+        "name": preset.name,
+        "summary": preset.summary,
+        "parameters": [
+            {**asdict(parameter), "type": parameter.type.__name__}
+            for parameter in preset.parameters
+        ],
+        "arrays": list(preset.arrays),
+        "draws": preset.draws,
+        "requires": [asdict(library) for library in preset.requires],
+    }
+
+
+def listed(found: list[Preset]) -> str:
+    """Return a table of presets with their summaries."""
+    width = max(len(preset.name) for preset in found)
+    return "\n".join(_hanging(preset.name, width, preset.summary) for preset in found)
+
+
+def described(preset: Preset, name: str) -> str:
+    """Return a preset, called `name` on the command line, with its parameters and needs."""
+    written = [f"  -p {each.name}={_default(each)}" for each in preset.parameters]
+    width = max(map(len, written), default=0)
+    lines = [_hanging(f"{preset.name}:", len(preset.name), preset.summary), ""]
+    for shown, parameter in zip(written, preset.parameters, strict=True):
+        lines += [_hanging(shown, width, parameter.help), _hanging("", width, _takes(parameter))]
+    lines += [""] * bool(written)
+    for library in preset.requires:
+        where = "" if len(library.backends) > 1 else f" of {library.backends[0]}"
+        needs = f"needs {library.module} on every worker{where}: {library.install}"
+        lines.append(textwrap.fill(needs, WIDTH, subsequent_indent="  "))
+    lines.append(_hanging("gives", 5, preset.offers))
+    return "\n".join([*lines, f"gputui --run {name}"])
+
+
+def _hanging(left: str, width: int, right: str) -> str:
+    """Return a text wrapped with a hanging indent after `left`."""
+    first = f"{left:<{width}}".ljust(width + 2)
+    return textwrap.fill(right, WIDTH, initial_indent=first, subsequent_indent=" " * (width + 2))
+
+
+def _default(parameter: Parameter) -> str:
+    """Return the default, as it would be typed."""
+    if parameter.default is None:
+        return "auto"
+    if isinstance(parameter.default, bool):
+        return str(parameter.default).lower()
+    return _number(parameter.default)
+
+
+def _takes(parameter: Parameter) -> str:
+    """Return a parameter's bounds, and its default on CPUs if that differs."""
+    on_cpu = parameter.cpu_default
+    return parameter.bounds + ("" if on_cpu is None else f"; {_number(on_cpu)} on CPUs")
+
+
+def _number(value: object) -> str:
+    """Return a value as it may be typed, an integer with its thousands apart."""
+    return f"{value:_}" if isinstance(value, int) else str(value)
+
+
+SHOWN = 30
+"""Runs that are listed as text; `--json` has them all."""
+
+
+def list_runs(as_json: bool) -> int:
+    """Print the recorded runs, the newest first."""
+    found = recorded()
+    if as_json:
+        print(json_text([as_object(record) for record in found], indent=1))
+        return 0
+    if not found:
+        print("no run yet; gputui --run svd makes one", file=sys.stderr)
+        return 0
+    cut = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    print("\n".join(line[:cut] for line in run_table(found[:SHOWN])))
+    if len(found) > SHOWN:
+        print(f"… and {len(found) - SHOWN:,} older; --json has them all", file=sys.stderr)
+    return 0
+
+
+def run_table(found: tuple[RunRecord, ...]) -> list[str]:
+    """Return runs, a line each under a head."""
+    rows = [
+        [record.id, record.state, _took(record), record.words.partition("\n")[0]]
+        for record in found
+    ]
+    return aligned([["run", "state    ", "     took", "result"], *rows], right=[2])
+
+
+def show_run(id_: str, as_json: bool) -> int:
+    """Print one run; raises UsageError when the id names none, or several."""
+    record = find(id_)
+    if as_json:
+        print(json_text(as_object(record), indent=1))
+    else:
+        print("\n\n".join(parts(record)))
+    return 0
+
+
+def parts(record: RunRecord) -> list[str]:
+    """Return the parts of a run's page: the facts, its result, its figure."""
+    kept = record.result
+    found = [text({key: value for key, value in facts(record).items() if value != ""})]
+    if result := kept.get("result"):
+        found.append(text(result, kept.get("units")))
+    if kept.get("figure"):
+        found.append(drawn(kept["figure"]))
+    return [safe_lines(part) for part in found]
+
+
+def drawn(figure: Figure | Mapping[str, Any]) -> str:
+    """Return a figure, or that of a record, as text for a terminal."""
+    from gputui.tui.rendering.figures import figure_text
+
+    return figure_text(figure)
+
+
+def facts(record: RunRecord) -> dict[str, Any]:
+    """Return a run's fields other than its result, as text; "" if missing."""
+    kept = record.result
+    stages = [f"{stage} {elapsed_s:.1f} s" for stage, elapsed_s in record.timings.items()]
+    started = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.started_at))
+    return {
+        "run": record.id,
+        "preset": record.preset,
+        "parameters": _pairs(record.parameters),
+        "state": str(record.state),
+        "machine": record.elsewhere,
+        "error": record.error.replace("\n", "\n    "),
+        "hosts": record.hosts or "this machine",
+        "failed hosts": ", ".join(each.get("host", "") for each in kept.get("failed_hosts", ())),
+        "workers": ", ".join(record.workers),
+        "backend": kept.get("backend", record.backend),
+        "started": started,
+        "took": _took(record) + (f": {', '.join(stages)}" if stages else ""),
+        "restarts": str(record.restarts or ""),
+        "versions": _pairs({"gputui": record.version} | kept.get("versions", {}), " "),
+        "saved": "\n".join(record.saved),
+        "log": str(record.log) if record.log.exists() else "",
+    }
+
+
+def _pairs(mapping: Mapping[str, Any], between: str = "=") -> str:
+    return ", ".join(f"{key}{between}{value}" for key, value in mapping.items() if value != [])
+
+
+def _took(record: RunRecord) -> str:
+    return "–" if record.elapsed_s is None else f"{record.elapsed_s:,.1f} s"
+
+
+FOLDER = Path(__file__).parents[1] / "help"
+
+
+def topics() -> dict[str, str]:
+    """Return each topic with its title."""
+    return {
+        path.stem: path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
+        for path in sorted(FOLDER.glob("*.md"))
+    }
+
+
+def show_help(topic: str | None) -> int:
+    """Print a topic, or the list of topics; raises UsageError for one that does not exist."""
+    found = topics()
+    if topic is None:
+        width = max(map(len, found))
+        print("\n".join(f"{name:<{width}}  {title}" for name, title in found.items()))
+        print("\ngputui help TOPIC shows one; gputui COMMAND --help its options", file=sys.stderr)
+        return 0
+    if topic not in found:
+        near = get_close_matches(topic.lower(), found, 1, 0.4)
+        hint = f"did you mean {near[0]}?" if near else f"topics are {', '.join(found)}"
+        raise UsageError(f"no help topic {topic!r}; {hint}")
+    text = (FOLDER / f"{topic}.md").read_text(encoding="utf-8")
+    if sys.stdout.isatty():
+        _draw(text)
+    else:
+        print(text, end="")
+    return 0
+
+
+def _draw(text: str) -> None:
+    """Draw Markdown on this terminal, through a pager where it is longer than a page."""
+    import click
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    console = Console()
+    console.width = min(console.width, PAGE)
+    with console.capture() as captured:
+        console.print(Markdown(text))
+    drawn = captured.get()
+    if drawn.count("\n") < console.height:
+        click.echo(drawn, nl=False)
+    else:
+        click.echo_via_pager(drawn)
