@@ -14,7 +14,7 @@ from gputui.process.garbage import look_rarely
 if TYPE_CHECKING:
     from gputui.client.remote_head import RemoteHead
     from gputui.demo import Shape
-    from gputui.tui.first_minute import First
+    from gputui.tui.attachment import StartOptions
 
 
 Options = Mapping[str, Any]
@@ -88,9 +88,9 @@ def show_started(hosts: HostsInput, options: Options) -> int:
     gpus_here = any(Path("/dev").glob("nvidia[0-9]*")) or Path("/dev/dxg").exists()
     if options["hosts"] is None and not (options["name"] or running or gpus_here):
         from gputui.demo import Shape
-        from gputui.tui.first_minute import First
+        from gputui.tui.attachment import StartOptions
 
-        first = First(named_hosts(), begin)
+        first = StartOptions(named_hosts(), begin)
     return show(open_connection, options, start_again=found.clear, first=first)
 
 
@@ -126,7 +126,7 @@ def show(
     options: Options,
     start_again: Callable[[], None] | None = None,
     simulated: bool = False,
-    first: "First | None" = None,
+    first: "StartOptions | None" = None,
     login: "RemoteHead | None" = None,
 ) -> int:
     """Show a cluster until the screen is closed; raises UsageError for an unknown theme."""
@@ -150,7 +150,8 @@ def show(
                 start_again=None if options["readonly"] else start_again,
                 simulated=simulated,
                 first=first,
-                login=login,
+                login=login.login if login else "",
+                ask_on_screen=login.ask_on_screen if login else None,
             )
         finally:
             if login is not None:

@@ -8,7 +8,7 @@ need (messages, dialogs, the commands that change a cluster) is imported once it
 import asyncio
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
@@ -19,12 +19,12 @@ from textual.screen import ModalScreen
 
 from gputui.errors import ExitCode, GputuiError
 from gputui.model.snapshot import HostState, RunStatus, Snapshot
-from gputui.process.garbage import look_rarely
-from gputui.tui.attachment import LOOK_S, Attachment, OpenConnection
+from gputui.tui.attachment import LOOK_S, Attachment, OpenConnection, StartOptions
 from gputui.tui.commands.actions import COMMANDS
-from gputui.tui.commands.command_registry import Calls, Registry
+from gputui.tui.commands.command_registry import Registry, key_name
 from gputui.tui.preferences import Remembered
 from gputui.tui.rendering.palette import OKABE_ITO, WITHOUT_COLOUR, colourless, signals
+from gputui.tui.terminal import refuses_copies
 from gputui.tui.terminal.driver import CellDriver
 from gputui.tui.views import View, ViewSwitcher
 from gputui.tui.watched import Watched
@@ -34,21 +34,19 @@ from gputui.tui.widgets.prompt import Prompt
 from gputui.tui.widgets.table import Table
 
 if TYPE_CHECKING:
-    from gputui.protocol.frontend import ToFrontend
-    from gputui.tui.commands.person import AskingLogin, Person
+    from gputui.protocol.frontend import Asked, ToFrontend
+    from gputui.tui.commands.person import Person
     from gputui.tui.dialogs.modal import Modal, Result
-    from gputui.tui.first_minute import First
 
 SHORTEST_FRAME_S = 0.2
-PREPARED_AFTER_S = 0.1
-"""After a first snapshot, what dialogs need is imported: its rows stand by then, and would wait for
-a thread that imports as they are drawn."""
 SMALLEST = (60, 15)
 """A terminal that is smaller in either direction gets a summary in place of a view."""
 
-
 ALWAYS = {"run": 1, "command": 2, "help": 3, "quit": 4}
 """Commands that the line of keys ends with at any width, dim where they cannot be called."""
+
+AskOnScreen = Callable[["Callable[[Asked], Coroutine[Any, Any, str | None]]"], None]
+"""Takes the function that answers what the machine of a head elsewhere asks."""
 
 
 class ScreenApp(App[int]):
@@ -74,8 +72,9 @@ class ScreenApp(App[int]):
         remembered: Remembered | None = None,
         start_again: Callable[[], None] | None = None,
         earlier_runs: Callable[[], tuple[RunStatus, ...]] = tuple,
-        first: "First | None" = None,
-        login: "AskingLogin | None" = None,
+        first: StartOptions | None = None,
+        login: str = "",
+        ask_on_screen: AskOnScreen | None = None,
         hints: bool = False,
     ) -> None:
         super().__init__(ansi_color=True if colourless() else None)
@@ -87,6 +86,8 @@ class ScreenApp(App[int]):
         self.paused = False
         self._first = first
         self.login = login
+        """The machine of a head elsewhere, as it was named."""
+        self._ask_on_screen = ask_on_screen
         self._hints = hints
         """Whether to show the hint for the next key, until it was pressed once."""
         self.earlier_runs = earlier_runs
@@ -95,7 +96,6 @@ class ScreenApp(App[int]):
         """Why the screen gave up."""
         self.watched = Watched()
         self.registry = Registry(COMMANDS)
-        self.calls = Calls(self)
         self.closing_text = ""
         """Text printed after the screen has closed."""
         self.head = Attachment(self, open_connection, start_again)
@@ -148,21 +148,23 @@ class ScreenApp(App[int]):
     def _begin(self) -> None:
         """Finish starting after the first frame."""
         from gputui.tui.commands.changes import COMMANDS
+        from gputui.tui.dialogs import prepare
 
         self.registry.add(COMMANDS)
-        if self.login is not None:
-            self.login.ask_on_screen(self.person.answer_login)
+        if self._ask_on_screen is not None:
+            self._ask_on_screen(self.person.answer_login)
         self.run_worker(self._open(), name="connection", exit_on_error=True)
         self.set_interval(LOOK_S, self.head.look)
         self.run_worker(self.stage.get_ready())
+        self.run_worker(prepare, thread=True)
         self.say(self.remembered.trouble, bad=True)
 
     async def _open(self) -> None:
         """Have a person choose a cluster where none was named, and listen to it."""
         if self._first is not None:
-            from gputui.tui.first_minute import choose
+            from gputui.tui.commands.person import choose_start
 
-            opener = await choose(self, self._first)
+            opener = await choose_start(self, self._first)
             if opener is None:
                 self.exit(ExitCode.DONE)
                 return
@@ -177,13 +179,8 @@ class ScreenApp(App[int]):
     # What the connection says
 
     def met_head(self) -> None:
-        """Begin again: the head may be another than before.
-
-        All that was imported and laid out until now stays: no look for garbage in it makes the
-        first rows wait.
-        """
+        """Begin again: the head may be another than before."""
         self.watched = Watched()
-        look_rarely()
         self.person.forget()
         self.warn("")
 
@@ -193,12 +190,9 @@ class ScreenApp(App[int]):
 
         match message:
             case frontend.SnapshotTaken(snapshot):
-                if self.watched.snapshot is None:
-                    self.set_timer(PREPARED_AFTER_S, self._prepare)
                 if self.watched.take(snapshot):
                     self._leave_start(snapshot)
                     self.redraw()
-                return
             case frontend.EventHappened(event):
                 self.watched.events.append(event)
             case shared.LogLines():
@@ -207,15 +201,13 @@ class ScreenApp(App[int]):
             case frontend.HistoryTaken():
                 self.watched.history.begin(message)
             case frontend.Asked():
-                self.watched.ask(message)
                 self.person.hear(message)
             case frontend.Stopped(reason, failed):
-                self._end(reason, failed=failed)
-
-    def _prepare(self) -> None:
-        from gputui.tui.dialogs import prepare
-
-        self.run_worker(prepare, thread=True)
+                self.closing_text = self.person.ended(reason)
+                if failed:
+                    self.warn(f"the cluster failed: {reason}; q quits")
+                else:
+                    self.exit(ExitCode.DONE)
 
     def _leave_start(self, snapshot: Snapshot) -> None:
         """Show the fleet once every host is ready or failed, unless another view was chosen.
@@ -230,20 +222,6 @@ class ScreenApp(App[int]):
                 self.go_to("fleet")
             if self._hints and "run" not in self.remembered.now.pressed and not self.readonly:
                 self._top.hint("c runs a preset on it   ? lists all keys   q quits")
-
-    def _end(self, reason: str, *, failed: bool) -> None:
-        from gputui.tui.commands.person import ended
-
-        name, events = self.watched.name, self.watched.events
-        last = events[-1] if events else None
-        unreached = last is not None and last.kind == "stopping" and last.severity != "info"
-        by_us = self.person.stopping
-        left = last.text if last is not None and unreached else ""
-        self.closing_text = ended(name, reason, self.clock(), by_us=by_us, left=left)
-        if failed:
-            self.warn(f"the cluster failed: {reason}; q quits")
-        else:
-            self.exit(ExitCode.DONE)
 
     # What is drawn
 
@@ -264,7 +242,7 @@ class ScreenApp(App[int]):
         self._drawn_at = time.monotonic()
         if (view := self.view) is None or not self.is_running:
             return
-        self.draw_status(paused=self.paused)
+        self._top.show(self.watched, paused=self.paused, readonly=self.readonly)
         self._summary.display, self.stage.display = self._is_small, not self._is_small
         if self._is_small:
             self._summary.put(summary(self.watched, self.size.width))
@@ -289,20 +267,16 @@ class ScreenApp(App[int]):
         """Choose again what fits."""
         self.call_after_refresh(self.draw)
 
-    def draw_status(self, *, paused: bool) -> None:
-        """Draw the line above the body."""
-        self._top.show(self.watched, paused=paused, readonly=self.readonly)
-
     def draw_crumbs(self) -> None:
         """Draw the lines below the body."""
         offered = [
             each
             for each in self.registry.in_view(self.stage.current)
             if each.hint and not (each.changes and self.readonly)
-            if each.name in ALWAYS or self.calls.offered(each)
+            if each.name in ALWAYS or each.offered(self)
         ]
         keys = sorted(offered, key=lambda each: ALWAYS.get(each.name, 0))
-        dim = [each.name for each in keys if self.calls.why_not(each)]
+        dim = [each.name for each in keys if each.why_not(self)]
         self._bottom.show(None if self._is_small else self.view, self.stage.current, keys, dim)
 
     def simulate(self) -> None:
@@ -316,47 +290,39 @@ class ScreenApp(App[int]):
             self.prefer(pressed=(*self.remembered.now.pressed, "run"))
             self._top.hint("")
 
-    def show_loss(self, sentence: str, silent_s: float) -> None:
-        """Dim the page and show a sentence about the unreachable head; "" undoes it."""
-        self.set_class(bool(sentence), "-lost")
-        if not sentence:
+    def show_loss(self, status: str, sentence: str) -> None:
+        """Dim the page and say that the head is unreachable, and why; "" undoes it."""
+        self.set_class(bool(status), "-lost")
+        if not status:
             self._top.lose("", "")
             self.warn("")
             self.draw()
             return
-        heard = (
-            f"{self.watched.name or 'the cluster'} has not answered since {self.head.clock_then}"
-        )
         help_ = "^n start it again" if self.head.can_start_again else "5 last events"
         if self.person.login_asks:
             help_ = "A answers what its machine asks"
         self.person.show_question()
         self.draw_crumbs()
-        self._top.lose(f"{heard} ({silent_s:.0f} s)", f"{sentence}\n{help_}   q quit")
+        self._top.lose(status, f"{sentence}\n{help_}   q quit")
 
     def warn(self, text: str) -> None:
         """Show a banner until it is taken back with ""."""
         self._top.warn(text)
 
     def say(self, text: str, *, bad: bool = False) -> None:
-        """Tell of something for some seconds, in the line below the body."""
+        """Show a message for some seconds in the line below the body; "" clears it."""
+        self._bottom.say(text, bad=bad)
         if text:
-            self._bottom.say(text, bad=bad)
             self.set_timer(SAID_FOR_S, self.draw_crumbs)
+        else:
+            self.draw_crumbs()
 
     def copy_to_clipboard(self, text: str) -> None:
         """Copy a text into the terminal's clipboard, and say so, or why not."""
-        from gputui.tui.clipboard import refusal
-
         super().copy_to_clipboard(text)
-        why_not = refusal(os.environ)
+        why_not = refuses_copies(os.environ)
         said = f"not copied, {why_not}: {text}" if why_not else f"copied: {text}"
         self.say(said, bad=bool(why_not))
-
-    def hush(self) -> None:
-        """Clear the message."""
-        self._bottom.hush()
-        self.draw_crumbs()
 
     def prefer(self, **chosen: Any) -> None:
         """Remember a choice of theme, zoom or columns for later sessions."""
@@ -372,7 +338,7 @@ class ScreenApp(App[int]):
         """The view in sight."""
         return self.stage.view
 
-    async def show_view(self, name: str, key: str = "") -> View:
+    async def show_view(self, name: str, key: str = "") -> None:
         """Switch to a view and select the item with this key."""
         self._starting = self._starting and name == "hosts"
         view = await self.stage.bring(name)
@@ -380,7 +346,6 @@ class ScreenApp(App[int]):
         if view is self.view and not self.prompt.active:
             view.focus_body()
         self.call_after_refresh(self._enter, view, key)
-        return view
 
     def _enter(self, view: View, key: str) -> None:
         self.draw()
@@ -419,16 +384,18 @@ class ScreenApp(App[int]):
         """Carry out a key of the body before the next key is read, so that keys typed after `:` go
         to its line and `jx` acts on the next row. (Textual queues keys for the focused widget.)
         """
-        if isinstance(event, events.Key) and not event.is_forwarded:
-            await self._keys_taken()
-            if not self.busy_asking:
-                if await self.calls.press(event.key):
-                    return
-                bound = self.screen.active_bindings.get(event.key)
-                if bound is not None and await self.run_action(bound.binding.action, bound.node):
-                    return
+        if not isinstance(event, events.Key) or event.is_forwarded:
+            await super().on_event(event)
+            return
+        await self._keys_taken()
+        if not self.busy_asking:
+            if await self.press(event.key):
+                return
+            bound = self.screen.active_bindings.get(event.key)
+            if bound is not None and await self.run_action(bound.binding.action, bound.node):
+                return
         await super().on_event(event)
-        if isinstance(event, events.Key) and event.key in ("enter", "escape"):
+        if event.key in ("enter", "escape"):
             await self.prompt.closes()
 
     async def _keys_taken(self) -> None:
@@ -441,18 +408,26 @@ class ScreenApp(App[int]):
             if isinstance(top, ModalScreen):
                 await cast("Modal[Any]", top).stands()
 
+    async def press(self, key: str) -> bool:
+        """Carry out a key's command in the present view; return False if it has none. A key of
+        another view shows where it applies.
+        """
+        command = self.registry.by_key(key, self.stage.current)
+        if command is not None:
+            await command.call(self)
+        elif others := [each for each in self.registry if each.key == key]:
+            views = ", ".join(each.view for each in others)
+            self.say(f"{others[0].name}: in the {views} view only", bad=True)
+        return command is not None
+
     async def on_keys_pressed(self, event: Keys.Pressed) -> None:
         """Call the command of a key that was clicked."""
-        await self.calls.click(event.key)
-
-    def give_up(self, error: GputuiError) -> None:
-        """Exit with an error that cannot be recovered."""
-        self.failure = error
-        self.exit()
+        commands = self.registry.in_view(self.stage.current)
+        await self.press(next(each.key for each in commands if key_name(each.key) == event.key))
 
     async def action_quit(self) -> None:
         """Ask whether the cluster stays, also when Textual's own quit is used."""
-        self.run_worker(self.person.leave())
+        await self.press("q")
 
     def action_help_quit(self) -> None:
         """Say how to leave, to a person who pressed ctrl+c."""

@@ -1,11 +1,13 @@
 """The screen's connection to the head: opened, opened again when it was lost, spoken over.
 
-It is a `cluster.HeadConnection`, to a head or, in a demo, to one in this process.
+It is a `client.HeadConnection`, to a head or, in a demo, to one in this process.
 """
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gputui.errors import GputuiError, HeadError
@@ -20,6 +22,17 @@ OpenConnection = Callable[[], Awaitable["HeadConnection"]]
 """Attaches to a head; called again when it was lost. Raises HeadError when there is no head."""
 
 
+@dataclass(frozen=True, slots=True)
+class StartOptions:
+    """What a person without hosts and without a GPU here can choose from."""
+
+    ssh_hosts: Sequence[str]
+    """Of ~/.ssh/config."""
+    begin: Callable[[str, str], OpenConnection]
+    """Returns the function that opens a cluster: `here`, on the hosts of a text (`ssh`) or of a
+    path (`file`), or the `demo`. Raises GputuiError for hosts that cannot be read."""
+
+
 RECONNECT_S = 1.0
 LATE_S = 2.5
 """A head without a message for so long is silent; snapshots come every second."""
@@ -27,7 +40,7 @@ LOOK_S = 0.5
 
 
 class Attachment:
-    """A connection while there is one; what comes over it is for the app to take."""
+    """A connection while there is one; the app takes what comes over it."""
 
     def __init__(
         self,
@@ -45,9 +58,8 @@ class Attachment:
         self._wants_logs = False
         self._stopped = False
         self._heard_at = 0.0
-        self._name = ""
-        self._pid = 0
-        self._where = ""
+        self._met: HeadConnection | None = None
+        """The connection to the head that was met last."""
         self._problem = ""
         """Why the head could not be reached again."""
 
@@ -55,83 +67,71 @@ class Attachment:
         """Process the head's messages until it stops; reconnect when it is lost."""
         while not self._stopped:
             try:
-                connection = await self.open_connection()
-                await self._listen_to(connection)
+                await self._listen_to(await self.open_connection())
             except HeadError as error:
                 self._problem = str(error).partition("\n")[0]
-                if not self._pid:
+                if self._met is None:
                     self._app.warn(f"{error}; trying again")
             except GputuiError as error:
-                self._app.give_up(error)
+                self._app.failure = error
+                self._app.exit()
                 return
             if not self._stopped:
-                await self._wait()
-
-    async def _wait(self) -> None:
-        """Wait until it is time to try again."""
-        self._starting.clear()
-        try:
-            async with asyncio.timeout(RECONNECT_S):
-                await self._starting.wait()
-        except TimeoutError:
-            return
+                self._starting.clear()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._starting.wait(), RECONNECT_S)
 
     async def _listen_to(self, connection: "HeadConnection") -> None:
         """Process a connection's messages until it ends, and close it."""
-        self.connection = connection
+        from gputui.protocol.frontend import Stopped, SubscribeLogs
+
+        self.connection = self._met = connection
+        self._problem, self._heard_at = "", self._app.clock()
         try:
-            await self._take_from(connection)
+            self._app.met_head()
+            self.look()
+            if self._wants_logs:
+                connection.send(SubscribeLogs(True))
+            async for message in connection.messages():
+                self._stopped = self._stopped or isinstance(message, Stopped)
+                self._heard_at = self._app.clock()
+                if self.lost:
+                    self.look()
+                self._app.take(message)
         finally:
             self.connection = None
             await connection.close()
             self.look()
 
-    async def _take_from(self, connection: "HeadConnection") -> None:
-        from gputui.protocol.frontend import Stopped, SubscribeLogs
-
-        self._name, self._pid = connection.attached.name, connection.attached.pid
-        self._where, self._problem = connection.where, ""
-        self._heard_at = self._app.clock()
-        self._app.met_head()
-        self.look()
-        if self._wants_logs:
-            connection.send(SubscribeLogs(True))
-        async for message in connection.messages():
-            self._stopped = self._stopped or isinstance(message, Stopped)
-            self._heard_at = self._app.clock()
-            if self.lost:
-                self.look()
-            self._app.take(message)
-
     def look(self) -> None:
         """Note whether the head answers, and have the app say so while it does not."""
-        if self._stopped or not self._pid:
+        if self._stopped or self._met is None:
             return
         silent_s = self._app.clock() - self._heard_at
-        lost = self.connection is None or silent_s >= LATE_S
-        if lost or self.lost:
-            self.lost = lost
-            self._app.show_loss(self.sentence() if lost else "", silent_s)
+        was_lost, self.lost = self.lost, self.connection is None or silent_s >= LATE_S
+        if self.lost:
+            then = time.strftime("%H:%M:%S", time.localtime(self._heard_at))
+            name, silence = self._met.attached.name, f"{then} ({silent_s:.0f} s)"
+            self._app.show_loss(f"{name} has not answered since {silence}", self.sentence())
+        elif was_lost:
+            self._app.show_loss("", "")
 
     def sentence(self) -> str:
-        """Show a sentence about a head that does not answer."""
-        if not self._pid:
+        """Return a sentence about a head that does not answer."""
+        if self._met is None:
             return "no cluster was reached"
-        if self._where:
+        name, pid, where = self._met.attached.name, self._met.attached.pid, self._met.where
+        if where:
             why = f" ({self._problem})" if self._problem else ""
-            return f"no answer from {self._where}; {self._name} goes on there, reconnecting{why}"
-        state = _process_state(self._pid)
-        head = f"the head of {self._name} (process {self._pid})"
-        if self.connection is None or not state:
+            return f"no answer from {where}; {name} goes on there, reconnecting{why}"
+        head = f"the head of {name} (process {pid})"
+        if self.connection is None:
             return f"{head} has ended; its workers end by themselves within seconds"
-        if state == "T":
-            return f"{head} is stopped; resume it with: kill -CONT {self._pid}"
-        return f"{head} runs but does not answer; this machine may be overloaded"
+        from gputui.process.procfs import is_stopped
 
-    @property
-    def clock_then(self) -> str:
-        """The time of the head's last message, as a clock shows it."""
-        return time.strftime("%H:%M:%S", time.localtime(self._heard_at))
+        if is_stopped(pid):
+            return f"{head} is stopped; resume it with: kill -CONT {pid}"
+        return f"{head} runs but does not answer; this machine may be overloaded"
 
     @property
     def can_start_again(self) -> bool:
@@ -140,12 +140,11 @@ class Attachment:
 
     def start_again(self) -> None:
         """Start the lost cluster again, on the hosts that it was started on."""
-        if self._start_again is not None:
+        if self._start_again is not None and self._met is not None:
             self._start_again()
-            self._pid = 0
-            self.lost = False
-            self._app.show_loss("", 0.0)
-            self._app.warn(f"starting {self._name} again …")
+            self._app.show_loss("", "")
+            self._app.warn(f"starting {self._met.attached.name} again …")
+            self.lost, self._met = False, None
             self._starting.set()
 
     async def request(self, message: "Request") -> "Reply":
@@ -166,14 +165,3 @@ class Attachment:
         if not self._wants_logs:
             self._wants_logs = True
             self.send(SubscribeLogs(True))
-
-
-def _process_state(pid: int) -> str:
-    """Return a process's state as ps shows it, "" where it has ended."""
-    from gputui.process.procfs import read_text
-
-    try:
-        state = read_text(f"/proc/{pid}/stat").rpartition(")")[2].split()[0]
-    except (OSError, IndexError):
-        return ""
-    return "" if state in "ZX" else state

@@ -5,42 +5,39 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from typing import Any
 
 from gputui.errors import ExitCode
 from gputui.model.snapshot import RunStatus
-from gputui.tui.app import ScreenApp
-from gputui.tui.attachment import OpenConnection
+from gputui.tui.app import AskOnScreen, ScreenApp
+from gputui.tui.attachment import OpenConnection, StartOptions
 from gputui.tui.preferences import Remembered, location
 from gputui.tui.rendering.format import safe
 from gputui.tui.rendering.palette import WITHOUT_COLOUR, ascii_alone
 
-if TYPE_CHECKING:
-    from gputui.tui.commands.person import AskingLogin
-    from gputui.tui.first_minute import First
 
-
-class RecordedRuns:
-    """All recorded runs, the newest first; read again only where that can say something new.
+def recorded_runs() -> tuple[RunStatus, ...]:
+    """Return all recorded runs, the newest first; a run whose process is gone is lost.
 
     Reading takes a disk's time: it is for a thread.
     """
+    from gputui.runs.records import runs_dir  # not for the first frame
 
-    def __init__(self) -> None:
-        self._written_at: tuple[int, ...] = ()
-        self._runs: tuple[RunStatus, ...] = ()
+    written_at: list[int] = []
+    with contextlib.suppress(OSError):
+        written_at = sorted(folder.stat().st_mtime_ns for folder in runs_dir().iterdir())
+    found = _read_runs(tuple(written_at))
+    if not all(run.state.ended for run in found):
+        _read_runs.cache_clear()
+    return found
 
-    def __call__(self) -> tuple[RunStatus, ...]:
-        """Return them as they are now; a run whose process is gone is lost."""
-        from gputui.runs.records import recorded, runs_dir, status_of  # not for the first frame
 
-        written_at: tuple[int, ...] = ()
-        with contextlib.suppress(OSError), os.scandir(runs_dir()) as folders:
-            written_at = tuple(sorted(folder.stat().st_mtime_ns for folder in folders))
-        if written_at != self._written_at or any(not run.state.ended for run in self._runs):
-            self._runs = tuple(map(status_of, recorded()))
-            self._written_at = written_at
-        return self._runs
+@lru_cache(maxsize=1)
+def _read_runs(_written_at: tuple[int, ...]) -> tuple[RunStatus, ...]:
+    from gputui.runs.records import recorded, status_of
+
+    return tuple(map(status_of, recorded()))
 
 
 def run_screen(
@@ -52,16 +49,18 @@ def run_screen(
     ascii: bool = False,
     start_again: Callable[[], None] | None = None,
     simulated: bool = False,
-    first: "First | None" = None,
-    login: "AskingLogin | None" = None,
+    first: StartOptions | None = None,
+    login: str = "",
+    ask_on_screen: AskOnScreen | None = None,
 ) -> int:
     """Show the screen until it is left, and return the exit code.
 
     `open_connection` is called once the first frame stands, and again when the head was lost. What
     it raises is raised here once the screen is gone, except HeadError: that is tried again.
-    `run` runs the screen in an event loop: that of `login`, where there is one.
+    `run` runs the screen in an event loop: that of the head's machine, where it is elsewhere.
     `start_again` has the next call start the cluster, where that can be done. `login` is the
-    machine of a head elsewhere, which may ask for a password when it is reached again.
+    machine of a head elsewhere; `ask_on_screen` takes the function that answers what it asks when
+    it is reached again.
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         print("gputui: the screen needs a terminal; without one, use --run", file=sys.stderr)
@@ -81,8 +80,9 @@ def run_screen(
         start_again=start_again,
         first=first,
         login=login,
+        ask_on_screen=ask_on_screen,
         hints=True,
-        earlier_runs=tuple if simulated else RecordedRuns(),
+        earlier_runs=tuple if simulated else recorded_runs,
     )
     code = run(app.run_async(mouse=not os.environ.get("SSH_CONNECTION")))
     if app.closing_text:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gputui.tui.clipboard import refusal
+from gputui.tui.terminal import refuses_copies
 from tests.terminals import new_tmux
 from tests.tui.build import device, host, snapshot, worker
 from tests.tui.still import Still, sees
@@ -51,7 +51,7 @@ def test_tmux_is_asked_whether_it_takes_copies(setting: str, taken: bool, tmp_pa
     try:
         server.run("new-session", "-d", "cat", ";", "set", "-s", "set-clipboard", setting)
         environ = {**os.environ, "TMUX": f"{server.folder / 'tmux'},1,0", "TERM": "tmux-256color"}
-        assert (refusal(environ) == "") is taken
+        assert (refuses_copies(environ) == "") is taken
     finally:
         subprocess.run(["tmux", "-S", server.folder / "tmux", "kill-server"], check=False)
         server.end()

@@ -129,7 +129,7 @@ async def test_a_change_asked_of_a_head_that_is_gone_is_refused() -> None:
             await pilot.press(*keys)
             await sees(pilot, "the head does not answer")
             run = heads.app.registry.by_key("c", "")
-            assert run is not None and heads.app.calls.why_not(run)
+            assert run is not None and run.why_not(heads.app)
             assert len(heads.app.screen_stack) == 1
         await pilot.press("q")
         await until(pilot, lambda: not heads.app.is_running)

@@ -12,8 +12,7 @@ from gputui.demo import Shape, open_demo
 from gputui.demo.cluster import DemoConnection
 from gputui.errors import UsageError
 from gputui.tui.app import ScreenApp
-from gputui.tui.attachment import OpenConnection
-from gputui.tui.first_minute import First
+from gputui.tui.attachment import OpenConnection, StartOptions
 from gputui.tui.preferences import Remembered
 from tests.tui.build import device, host, snapshot, worker
 from tests.tui.still import Still, seen, sees, sees_not, until
@@ -24,7 +23,7 @@ class Started:
 
     def __init__(self, *ssh_hosts: str) -> None:
         self.begun: list[tuple[str, str]] = []
-        self.app = ScreenApp(self._never, first=First(ssh_hosts, self._begin))
+        self.app = ScreenApp(self._never, first=StartOptions(ssh_hosts, self._begin))
 
     def _begin(self, kind: str, text: str) -> OpenConnection:
         if text.endswith("wrong.txt"):

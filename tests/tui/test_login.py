@@ -27,7 +27,13 @@ class LostLogin:
         self._question, self._right = question, answer
         self._ask: Callable[[Asked], Coroutine[Any, Any, str | None]] | None = None
         self._opened = 0
-        self.app = ScreenApp(self._open, clock=lambda: EPOCH, login=self, readonly=readonly)
+        self.app = ScreenApp(
+            self._open,
+            clock=lambda: EPOCH,
+            login="login",
+            ask_on_screen=self.ask_on_screen,
+            readonly=readonly,
+        )
 
     def ask_on_screen(self, ask: Callable[[Asked], Coroutine[Any, Any, str | None]]) -> None:
         """Keep how to ask."""

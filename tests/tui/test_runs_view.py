@@ -21,7 +21,7 @@ from gputui.tui.app import ScreenApp
 from gputui.tui.dialogs.run import RunDialog
 from gputui.tui.preferences import Remembered
 from gputui.tui.rendering.work import RunRow, result_lines, run_lines
-from gputui.tui.screen import RecordedRuns
+from gputui.tui.screen import recorded_runs
 from gputui.tui.views import runs_view
 from tests.tui.build import EPOCH, device, host, snapshot, worker
 from tests.tui.still import Still, seen, sees, sees_not, until
@@ -175,7 +175,7 @@ def test_a_log_has_the_traceback_and_whose_worker_said_what(
     except RunError as error:
         failure = error.failure("h:gpu1", ("no memory left",))
         recording.end(RunState.FAILED, failure=failure)
-    (status,) = RecordedRuns()()
+    (status,) = recorded_runs()
     assert status.failure == failure
     assert (status.parameters, status.state) == ((("rows", "5"),), RunState.FAILED)
     assert failure.traceback[-1] == "ValueError: inside a task"
@@ -221,7 +221,7 @@ async def test_another_clusters_run_comes_counts_its_time_and_ends_while_it_is_l
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.setattr(runs_view, "LOOK_BACK_S", 0.05)
-    on = Still(cluster(run(2)), earlier_runs=RecordedRuns())
+    on = Still(cluster(run(2)), earlier_runs=recorded_runs)
     on.app.clock = lambda: time.time() + 75
     async with on.app.run_test(size=(120, 40)) as pilot:
         await sees(pilot, "h:gpu0")

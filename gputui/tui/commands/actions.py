@@ -4,44 +4,43 @@ import csv
 import shlex
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from textual.content import Content
 
 from gputui.errors import HeadError, PresetError
 from gputui.tui.commands.command_registry import Command
-from gputui.tui.completion import (
-    any_file,
-    of_filter_line,
-    of_line,
-    runs,
-    themes,
-    workers,
-)
-from gputui.tui.filter import no_such
+from gputui.tui.filter import Fields, no_such
 from gputui.tui.rendering.format import lasted, safe
 from gputui.tui.rendering.lines import fitted
 from gputui.tui.rendering.palette import THEMES
 from gputui.tui.views import VIEWS, ViewKind
-from gputui.tui.widgets.prompt import Asking, remembered
+from gputui.tui.widgets.prompt import Asking, files, fitting, last_word, remembered
 
 if TYPE_CHECKING:
     from gputui.protocol.frontend import StartRun
     from gputui.tui.app import ScreenApp
 
 
+def hosts(app: "ScreenApp", _words: list[str]) -> Iterable[str]:
+    """Suggest the cluster's hosts."""
+    snapshot = app.watched.snapshot
+    return [host.name for host in snapshot.hosts] if snapshot else ()
+
+
+def workers(app: "ScreenApp", words: list[str]) -> Iterable[str]:
+    """Suggest hosts and workers."""
+    return [*hosts(app, words), *(worker.name for worker in app.watched.workers)]
+
+
 def _visit(kind: ViewKind) -> Command:
-    async def run(app: "ScreenApp", argument: str) -> None:
-        await app.show_view(kind.name, argument)
-
     does = f"Go to the {kind.name} view"
-    return Command(kind.name, does, run, kind.key, "[NAME]", at_once=True, suggest=workers)
-
-
-async def _quit(app: "ScreenApp") -> None:
-    await app.action_quit()
+    return Command(
+        kind.name, does, lambda app, key: app.show_view(kind.name, key), kind.key, "[NAME]",
+        at_once=True, suggest=workers,
+    )  # fmt: skip
 
 
 async def _alarms(app: "ScreenApp") -> None:
@@ -64,67 +63,72 @@ async def _alarms(app: "ScreenApp") -> None:
         await app.show_view("fleet", chosen)
 
 
-def _no_alarm(app: "ScreenApp") -> str:
-    return "" if any(True for _ in app.watched.alarms) else "no alarms"
-
-
 def _pause(app: "ScreenApp") -> None:
-    if app.paused:
-        app.paused = False
-        app.draw()
-    else:
-        app.draw_status(paused=True)
-        app.paused = True
+    app.paused = not app.paused
+    app.draw()
 
 
 def _type_command(app: "ScreenApp", begun: str = "") -> None:
     async def submitted(line: str) -> None:
         app.prefer(lines=remembered(app.remembered.now.lines, line.strip()))
         command, argument = app.registry.parse(line, app.stage.current)
-        if command is None:
-            app.say(app.registry.not_found(line) if line.strip() else "", bad=True)
-        else:
-            await app.calls.call(command, argument)
+        if command is not None:
+            await command.call(app, argument)
+        elif line.strip():
+            app.say(app.registry.not_found(line), bad=True)
+
+    def candidates(line: str) -> Sequence[str]:
+        name, space, rest = line.lstrip().partition(" ")
+        if not space:
+            return fitting(name, (each.name for each in app.registry if not each.elsewhere(app)))
+        command, _ = app.registry.parse(line, app.stage.current)
+        words = [*rest.split(), ""] if rest.endswith(" ") or not rest else rest.split()
+        return fitting(words[-1], command.suggest(app, words)) if command else ()
 
     asking = Asking(
-        ": command   tab completes", submitted, candidates=of_line(app), offered=_offer(app)
+        ": command   tab completes",
+        submitted,
+        candidates=candidates,
+        offered=lambda found: app.say("  ".join(found)),
     )
     app.prompt.ask(asking, begun, app.remembered.now.lines)
 
 
-def _offer(app: "ScreenApp") -> Callable[[Sequence[str]], None]:
-    return lambda found: app.say("  ".join(found))
-
-
-def _filter_line(app: "ScreenApp", argument: str) -> None:
+def _filter(app: "ScreenApp", argument: str) -> None:
     view = app.view
-    if view is None:
-        return
-    before = view.filter_text
+    assert view is not None and view.FILTER is not None
+    before, fields = view.filter_text, view.FILTER
 
     def typed(text: str) -> None:
-        why_not = view.filter(text)
-        if why_not:
-            app.say(why_not, bad=True)
-        else:
-            app.hush()  # of what was wrong with it on the way
+        app.say(view.filter(text), bad=True)  # "" clears what was wrong with it on the way
 
     if argument:
         typed(argument)
-    else:
-        asking = Asking(
-            "/ filter   tab completes",
-            typed,
-            typed,
-            lambda: typed(before),
-            of_filter_line(app),
-            _offer(app),
-        )
-        app.prompt.ask(asking, before)
+        return
+    asking = Asking(
+        "/ filter   tab completes",
+        typed,
+        typed,
+        cancelled=lambda: typed(before),
+        candidates=lambda line: filter_terms(fields, last_word(line)),
+        offered=lambda found: app.say("  ".join(found)),
+    )
+    app.prompt.ask(asking, before)
 
 
-def _no_filter(app: "ScreenApp") -> str:
-    return "" if app.view is not None and app.view.FILTER else "this view has no filter"
+def filter_terms(fields: Fields[Any], word: str) -> Sequence[str]:
+    """Return the completions of a filter's term: fields, and the values of words.
+
+    >>> fields = Fields(str, {"state": str}, {"util": len}, choices={"state": ("busy", "idle")})
+    >>> filter_terms(fields, "u"), filter_terms(fields, "!state:b")
+    (['util>'], ['!state:busy'])
+    """
+    name = word.removeprefix("!")
+    field, colon, _ = name.partition(":")
+    known = [f"{each}:" for each in fields.words] + [f"{each}>" for each in fields.numbers]
+    if colon:
+        known = [f"{field}:{choice}" for choice in fields.choices.get(field, ())]
+    return [word[: len(word) - len(name)] + each for each in fitting(name, known)]
 
 
 async def _back(app: "ScreenApp") -> None:
@@ -135,16 +139,17 @@ async def _back(app: "ScreenApp") -> None:
 
 
 async def _find(app: "ScreenApp") -> None:
+    from gputui import presets
     from gputui.tui.dialogs.help import Finder
 
-    commands = [*app.registry, *preset_commands()]
-    chosen = await app.ask(Finder(commands, app.calls.why_not))
+    commands = [*app.registry, *map(_preset_command, presets.names())]
+    chosen = await app.ask(Finder(commands, lambda command: command.why_not(app)))
     if chosen is None:
         return
-    if chosen.needs_argument and not app.calls.why_not(chosen):
+    if chosen.needs_argument and not chosen.why_not(app):
         _type_command(app, chosen.name + " ")
     else:
-        await app.calls.call(chosen)
+        await chosen.call(app)
 
 
 async def _help(app: "ScreenApp") -> None:
@@ -170,8 +175,7 @@ def _theme(app: "ScreenApp", argument: str) -> None:
 
 
 def _copy(app: "ScreenApp") -> None:
-    text = app.view.copied() if app.view else ""
-    if text:
+    if text := app.view.copied() if app.view else "":
         app.copy_to_clipboard(text)
     else:
         app.say("nothing to copy is under the cursor", bad=True)
@@ -207,10 +211,10 @@ def parse_run(argument: str) -> "StartRun":
 
     try:
         name, *words = shlex.split(argument)
-        pairs = [tuple(word.split("=", 1)) for word in words]
-        if not all(len(pair) == 2 for pair in pairs):
+        pairs = [word.partition("=") for word in words]
+        if not all(sign for _, sign, _ in pairs):
             raise HeadError("write parameters as name=value")
-        parameters = {pair[0]: pair[1] for pair in pairs}
+        parameters = {name: text for name, _, text in pairs}
         presets.parse(presets.get(name), parameters).refuse_mistakes()
     except (ValueError, PresetError) as error:
         raise HeadError(str(error)) from error
@@ -223,16 +227,15 @@ async def start_run(app: "ScreenApp", request: "StartRun") -> None:
 
     done = await app.head.request(request)
     app.prefer(forms={**app.remembered.now.forms, request.preset: dict(request.parameters)})
-    key = done.text if isinstance(done, Done) else ""
-    await app.show_view("runs", key)
+    await app.show_view("runs", done.text if isinstance(done, Done) else "")
     app.say(f"{request.preset} started")
 
 
 async def _run(app: "ScreenApp", argument: str) -> None:
     if len(argument.split()) > 1:
         await start_run(app, parse_run(argument))
-        return
-    await edit_run(app, argument.strip())
+    else:
+        await edit_run(app, argument)
 
 
 async def edit_run(app: "ScreenApp", preset: str, texts: Mapping[str, str] | None = None) -> None:
@@ -240,12 +243,9 @@ async def edit_run(app: "ScreenApp", preset: str, texts: Mapping[str, str] | Non
     from gputui.tui.dialogs.form import machine_of
     from gputui.tui.dialogs.run import RunDialog
 
-    snapshot = app.watched.snapshot
-    assert snapshot is not None
-    forms = app.remembered.now.forms
+    snapshot, forms, editing = app.watched.snapshot, app.remembered.now.forms, texts is not None
     forms = forms if texts is None else {**forms, preset: texts}
-    machine, editing = machine_of(snapshot), texts is not None
-    dialog = RunDialog(snapshot.name, machine, preset, forms, editing=editing)
+    dialog = RunDialog(app.watched.name, machine_of(snapshot), preset, forms, editing=editing)
     request = await app.ask(dialog)
     if request is not None:
         await start_run(app, request)
@@ -256,14 +256,8 @@ def _no_worker_up(app: "ScreenApp") -> str:
     return "" if snapshot and snapshot.workers_up else "no worker is up yet"
 
 
-def preset_commands() -> list[Command]:
-    """Return a command for each preset, for the palette: it opens the preset's form."""
-    from gputui import presets
-
-    return [_preset_command(name) for name in presets.names()]
-
-
 def _preset_command(name: str) -> Command:
+    """Return a command that opens a preset's form, for the palette."""
     from gputui import presets
 
     try:
@@ -271,12 +265,28 @@ def _preset_command(name: str) -> Command:
     except (PresetError, ImportError) as error:
         does = str(error)
     return Command(
-        f"run {name}",
-        does,
-        lambda app: _run(app, name),
-        changes=True,
-        unavailable=_no_worker_up,
+        f"run {name}", does, lambda app: _run(app, name), changes=True, unavailable=_no_worker_up
     )
+
+
+def runs(_app: "ScreenApp", words: list[str]) -> Iterable[str]:
+    """Suggest presets and files of presets, then the preset's parameters and their choices."""
+    from gputui import presets  # the first frame does not wait for them
+
+    if len(words) == 1:
+        return [*presets.names(), *(f for f in files(words[0], (".py",)) if words[0] or "/" in f)]
+    try:
+        preset = presets.get(words[0])
+    except (PresetError, ImportError):
+        return ()
+    given = {word.partition("=")[0] for word in words[1:-1]}
+    found: list[str] = []
+    for parameter in preset.parameters:
+        choices = ("false", "true") if parameter.type is bool else parameter.choices
+        if parameter.name not in given:
+            ends = choices if choices and "=" in words[-1] else ("",)
+            found += [f"{parameter.name}={end}" for end in ends]
+    return found
 
 
 COMMANDS = (
@@ -286,27 +296,30 @@ COMMANDS = (
     ),
     *(_visit(kind) for kind in VIEWS),
     Command(
-        "filter", "Show only rows that match", _filter_line, "slash", "FILTER", "filter",
-        unavailable=_no_filter,
+        "filter", "Show only rows that match", _filter, "slash", "FILTER", "filter",
+        unavailable=lambda app: "" if app.view and app.view.FILTER else "this view has no filter",
     ),
     Command("command", "Type a command", _type_command, "colon", hint="command"),
     Command("find", "Find a command", _find, "ctrl+p", hint="find"),
-    Command("quit", "Quit the screen, or stop the cluster", _quit, "q", hint="quit"),
+    Command(
+        "quit", "Quit the screen, or stop the cluster", lambda app: app.person.leave(), "q",
+        hint="quit",
+    ),
     Command(
         "alarms", "List the alarms, and go to one", _alarms, "exclamation_mark",
-        unavailable=_no_alarm,
+        unavailable=lambda app: "" if list(app.watched.alarms) else "no alarms",
     ),
     Command("back", "Clear the filter, or go back", _back, "escape", at_once=True),
     Command("pause", "Pause drawing, or resume", _pause, "p", hint="pause"),
     Command("redraw", "Redraw the terminal", _redraw, "ctrl+l"),
     Command(
-        "theme", "Change the colours", _theme, "T", "[NAME]", suggest=themes,
+        "theme", "Change the colours", _theme, "T", "[NAME]", suggest=lambda _app, _words: THEMES,
         unavailable=lambda app: "NO_COLOR is set" if app.no_color else "",
     ),
     Command("copy", "Copy what is under the cursor, or marked", _copy, "y", hint="copy"),
     Command(
         "screenshot", "Save the view: FILE.svg, FILE.txt or FILE.csv", _screenshot, "S", "[FILE]",
-        suggest=any_file,
+        suggest=lambda _app, words: files(words[-1]),
     ),
     Command(
         "answer", "Answer questions put off before", lambda app: app.person.ask_again(), "A",

@@ -3,7 +3,7 @@ the names typed after the command, else on the marked rows or the one under the 
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from gputui.errors import HeadError
 from gputui.model.slots import Slot
-from gputui.model.snapshot import HostState, Snapshot
+from gputui.model.snapshot import HostState, WorkerStatus
 from gputui.protocol.frontend import (
     Adapt,
     AddWorkers,
@@ -23,8 +23,8 @@ from gputui.protocol.frontend import (
     RetryHosts,
     Scale,
 )
+from gputui.tui.commands.actions import hosts, workers
 from gputui.tui.commands.command_registry import Command
-from gputui.tui.completion import either, hosts, slots, workers
 from gputui.tui.dialogs.modal import ScaleDialog
 from gputui.tui.rendering import format as fmt
 
@@ -43,33 +43,24 @@ async def change(app: "ScreenApp", request: Change, title: str) -> None:
 async def _preview(app: "ScreenApp", request: Change) -> tuple[str, ...]:
     previewed = await app.head.request(replace(request, preview=True))
     assert isinstance(previewed, Previewed)
-    return preview_lines(previewed, app.watched.snapshot)
+    return preview_lines(previewed, app.watched.workers)
 
 
-async def _do(
-    app: "ScreenApp", request: Change | Adapt | Restart | RetryHosts, text: str = ""
-) -> None:
+async def _do(app: "ScreenApp", request: Change | Adapt | Restart | RetryHosts) -> None:
     done = await app.head.request(request)
-    app.say(text or (done.text if isinstance(done, Done) else ""))
+    app.say(done.text if isinstance(done, Done) else "")
 
 
 async def _scale(app: "ScreenApp", argument: str) -> None:
-    words = argument.split()
-    host = words.pop(0) if len(words) > 1 else None
-    if not words:
+    host, _, number = argument.rpartition(" ")
+    if not number:
         await _scale_by(app, 0)
         return
-    title = f"Scale {host or 'the cluster'} to {words[0]}"
-    await change(app, Scale(0, _number(words[0]), host), title)
-
-
-def _number(word: str) -> int | None:
-    """Return how many are meant; None for as many as the hosts give."""
-    if word in ("max", "all"):
-        return None
-    if not (word.isdecimal() and word.isascii()):
-        raise HeadError(f"{word}: write a number of workers, or max")
-    return int(word)
+    everything = number in ("max", "all")
+    if not everything and not (number.isdecimal() and number.isascii()):
+        raise HeadError(f"{number}: write a number of workers, or max")
+    request = Scale(0, None if everything else int(number), host.strip() or None)
+    await change(app, request, f"Scale {request.host or 'the cluster'} to {number}")
 
 
 async def _scale_by(app: "ScreenApp", more: int) -> None:
@@ -79,8 +70,10 @@ async def _scale_by(app: "ScreenApp", more: int) -> None:
         except HeadError as error:
             return (str(error),)
 
-    begin = max(0, wanted_workers(app.watched.snapshot) + more)
-    chosen = await app.ask(ScaleDialog(begin, preview))
+    snapshot = app.watched.snapshot
+    wanted = snapshot.wanted_workers if snapshot else None
+    wanted = len(app.watched.workers) if wanted is None else wanted
+    chosen = await app.ask(ScaleDialog(max(0, wanted + more), preview))
     if chosen is not None:
         await _do(app, Scale(0, int(chosen)))
 
@@ -106,13 +99,12 @@ async def _adaptive(app: "ScreenApp", argument: str) -> None:
         await _do(app, Adapt(0, fewest, most))
 
 
-def _targets(app: "ScreenApp", argument: str) -> tuple[str, ...]:
-    return tuple(argument.split()) or (app.view.targets() if app.view else ())
+def _targets(app: "ScreenApp", argument: str = "") -> Sequence[str]:
+    return argument.split() or (app.view.targets() if app.view else ())
 
 
 async def _retire(app: "ScreenApp", argument: str) -> None:
-    targets = _targets(app, argument)
-    names = workers_named(_snapshot(app), targets)
+    names = workers_named(app.watched.workers, _targets(app, argument))
     if not names:
         raise HeadError("no worker there")
     await change(app, RetireWorkers(0, names), f"Retire {by_host(names)}")
@@ -126,12 +118,14 @@ async def _add_workers(app: "ScreenApp", argument: str) -> None:
 
 
 async def _restart(app: "ScreenApp", argument: str) -> None:
-    everything = argument == "all"
-    names = () if everything else workers_named(_snapshot(app), _targets(app, argument))
-    if not names and not everything:
-        raise HeadError("no worker there; :restart all for all of them")
-    whom = "all workers" if everything else by_host(names)
-    if await app.person.confirm(f"Restart {whom}?", (at_stake(_snapshot(app), names),)):
+    everyone, whom = app.watched.workers, "all workers"
+    names: tuple[str, ...] = ()
+    if argument != "all":
+        names = workers_named(everyone, _targets(app, argument))
+        whom = by_host(names)
+        if not names:
+            raise HeadError("no worker there; :restart all for all of them")
+    if await app.person.confirm(f"Restart {whom}?", (at_stake(everyone, names),)):
         await _do(app, Restart(0, names))
 
 
@@ -150,12 +144,12 @@ async def _remove_hosts(app: "ScreenApp", argument: str) -> None:
 
 
 async def _reload(app: "ScreenApp") -> None:
-    source = _hosts_source(app)
+    source = Path(_hosts_source(app))
     try:
-        text = Path(source).read_text(encoding="utf-8")
+        text = source.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise HeadError(f"{source}: {error}") from error
-    await change(app, ChangeHosts(0, text=text, replace=True), f"Read {Path(source).name} again")
+    await change(app, ChangeHosts(0, text=text, replace=True), f"Read {source.name} again")
 
 
 def _hosts_source(app: "ScreenApp") -> str:
@@ -166,24 +160,16 @@ async def _retry(app: "ScreenApp", argument: str) -> None:
     await _do(app, RetryHosts(0, tuple(argument.replace(",", " ").split())))
 
 
-def _snapshot(app: "ScreenApp") -> Snapshot:
-    if app.watched.snapshot is None:
-        raise HeadError("the cluster has not answered yet")
-    return app.watched.snapshot
-
-
 def _no_cluster(app: "ScreenApp") -> str:
     return "" if app.watched.snapshot else "the cluster has not answered yet"
 
 
 def _no_workers(app: "ScreenApp") -> str:
-    snapshot = app.watched.snapshot
-    return "" if snapshot and snapshot.workers else "no workers yet"
+    return "" if app.watched.workers else "no workers yet"
 
 
 def _no_worker_there(app: "ScreenApp") -> str:
-    targets = app.view.targets() if app.view else ()
-    return "" if names_worker(app.watched.slots, targets) else "no worker there"
+    return "" if workers_named(app.watched.workers, _targets(app)) else "no worker there"
 
 
 def _no_source(app: "ScreenApp") -> str:
@@ -191,11 +177,9 @@ def _no_source(app: "ScreenApp") -> str:
 
 
 def _none_failed(app: "ScreenApp") -> str:
-    snapshot = app.watched.snapshot
-    failed = (HostState.FAILED, HostState.SILENT)
-    if snapshot and any(host.state in failed for host in snapshot.hosts):
-        return ""
-    return "no host has failed or is silent"
+    known, failed = app.watched.snapshot, (HostState.FAILED, HostState.SILENT)
+    found = known is not None and any(host.state in failed for host in known.hosts)
+    return "" if found else "no host has failed or is silent"
 
 
 HOSTS_NAMED = 12
@@ -203,8 +187,8 @@ WORKERS_NAMED = 2
 """So few workers bear their own names; more are counted by host."""
 
 
-def preview_lines(previewed: Previewed, snapshot: Snapshot | None = None) -> tuple[str, ...]:
-    """Describe a change in lines; `snapshot` has the tasks that run on the workers now.
+def preview_lines(previewed: Previewed, workers: Sequence[WorkerStatus] = ()) -> tuple[str, ...]:
+    """Describe a change in lines; `workers` have the tasks that run now.
 
     >>> for line in preview_lines(Previewed(1, ("b:gpu0", "b:gpu1", "c:gpu0"), (), "then rest")):
     ...     print(line)
@@ -216,18 +200,14 @@ def preview_lines(previewed: Previewed, snapshot: Snapshot | None = None) -> tup
         for verb, names in (("start", previewed.starts), ("stop", previewed.stops))
         if names
     ]
-    running = tasks_running(snapshot, previewed.stops) if snapshot else ""
-    lines += [f"{running}; computed again on other workers"] if running else []
+    stopped = set(previewed.stops)
+    meant = [each for each in workers if each.name in stopped and each.executing]
+    if running := sum(worker.executing or 0 for worker in meant):
+        kinds = Counter(each.current_task for each in meant if each.current_task)
+        names = [f"{kind} ×{n}" if n > 1 else kind for kind, n in kinds.most_common(3)]
+        named = f": {', '.join(names)}" if names else ""
+        lines.append(f"{fmt.many(running, 'task')} running{named}; computed again on other workers")
     return (*lines, *previewed.text.splitlines()) or ("nothing changes",)
-
-
-def tasks_running(snapshot: Snapshot, names: Sequence[str]) -> str:
-    """Return in words which tasks workers run now, "" for none."""
-    meant = [each for each in snapshot.workers if each.name in set(names) and each.executing]
-    kinds = Counter(each.current_task for each in meant if each.current_task)
-    named = ", ".join(f"{kind} ×{n}" if n > 1 else kind for kind, n in kinds.most_common(3))
-    running = sum(worker.executing or 0 for worker in meant)
-    return f"{fmt.many(running, 'task')} running{f': {named}' if named else ''}" if running else ""
 
 
 def by_host(names: Sequence[str]) -> str:
@@ -244,9 +224,9 @@ def by_host(names: Sequence[str]) -> str:
     return ", ".join(words[:HOSTS_NAMED]) + (f" and {more} more hosts" if more > 0 else "")
 
 
-def at_stake(snapshot: Snapshot, names: Sequence[str]) -> str:
+def at_stake(workers: Iterable[WorkerStatus], names: Sequence[str]) -> str:
     """Return in words what workers compute and hold; without names, what all of them do."""
-    meant = [each for each in snapshot.workers if not names or each.name in names]
+    meant = [each for each in workers if not names or each.name in names]
     computing = sum(worker.executing or 0 for worker in meant)
     results = sum(worker.in_memory or 0 for worker in meant)
     held = sum(worker.managed_bytes or 0 for worker in meant)
@@ -260,47 +240,42 @@ def at_stake(snapshot: Snapshot, names: Sequence[str]) -> str:
     )
 
 
-def workers_named(snapshot: Snapshot, keys: Sequence[str]) -> tuple[str, ...]:
-    """Return the workers that are meant by names, hosts, slots, or patterns with `*` and `?`."""
-    return tuple(
-        worker.name
-        for worker in snapshot.workers
-        if any(_means(key, worker.name, worker.host) for key in keys)
-    )
+def _meant(keys: Sequence[str]) -> Callable[[str, str], bool]:
+    """Return the test whether keys name a worker or slot, its slot or its host; `*` and `?` match.
+
+    >>> meant = _meant(["a", "b:gpu0", "c:*1"])
+    >>> [meant(name, name[0]) for name in ("a:gpu3", "b:gpu0.1", "b:gpu1", "c:gpu1")]
+    [True, True, False, True]
+    """
+    exact, patterns = set(keys), [key for key in keys if "*" in key or "?" in key]
+
+    def meant(name: str, host: str) -> bool:
+        named = not exact.isdisjoint((name, host, name.rpartition(".")[0]))
+        return named or any(fnmatchcase(name, pattern) for pattern in patterns)
+
+    return meant
 
 
-def _means(key: str, name: str, host: str) -> bool:
-    return key in (name, host) or name.startswith(key + ".") or fnmatchcase(name, key)
-
-
-def names_worker(slots: Iterable[Slot], keys: Sequence[str]) -> bool:
-    """Return whether these keys of hosts, slots or workers name a worker."""
-    wanted = set(keys)
-    return any(
-        not wanted.isdisjoint((slot.key, slot.host.name, *(each.name for each in slot.workers)))
-        for slot in slots
-        if slot.workers
-    )
+def workers_named(workers: Iterable[WorkerStatus], keys: Sequence[str]) -> tuple[str, ...]:
+    """Return the workers that are meant by names, hosts, slots, or patterns."""
+    meant = _meant(keys)
+    return tuple(worker.name for worker in workers if meant(worker.name, worker.host))
 
 
 def free_slots(slots: Iterable[Slot], keys: Sequence[str]) -> tuple[str, ...]:
     """Return those of the slots meant that have no worker and may have one."""
+    meant = _meant(keys)
     return tuple(
         slot.key
         for slot in slots
-        if not slot.workers
-        and slot.device is not None
-        and slot.device.usable
-        and any(_means(key, slot.key, slot.host.name) for key in keys)
+        if not slot.workers and slot.device is not None and slot.device.usable
+        if meant(slot.key, slot.host.name)
     )
 
 
-def wanted_workers(snapshot: Snapshot | None) -> int:
-    """Return the desired number of workers."""
-    if snapshot is None:
-        return 0
-    wanted = snapshot.wanted_workers
-    return len(snapshot.workers) if wanted is None else wanted
+def _slots(app: "ScreenApp", words: list[str]) -> Iterable[str]:
+    """Suggest hosts, and places for a worker that have none."""
+    return [*hosts(app, words), *(slot.key for slot in app.watched.slots if not slot.workers)]
 
 
 COMMANDS = tuple(
@@ -308,7 +283,7 @@ COMMANDS = tuple(
     for command in (
         Command(
             "scale", "Set the number of workers, in all or on one host", _scale, "", "[HOST] N|max",
-            unavailable=_no_cluster, suggest=either("max", then=hosts),
+            unavailable=_no_cluster, suggest=lambda app, words: ["max", *hosts(app, words)],
         ),
         Command(
             "more", "Add workers, after a preview", lambda app: _scale_by(app, 1), "plus",
@@ -320,7 +295,7 @@ COMMANDS = tuple(
         ),
         Command(
             "adaptive", "Scale with the work, within bounds", _adaptive, "",
-            "FEWEST MOST|off", unavailable=_no_cluster, suggest=either("off"),
+            "FEWEST MOST|off", unavailable=_no_cluster, suggest=lambda _app, _words: ["off"],
         ),
         Command(
             "retire", "Retire workers: move their results, then stop them", _retire, "x", "[NAME…]",
@@ -328,12 +303,12 @@ COMMANDS = tuple(
         ),
         Command(
             "start", "Start workers on free GPUs", _add_workers, "a", "[NAME…]",
-            unavailable=_no_cluster, suggest=slots,
+            unavailable=_no_cluster, suggest=_slots,
         ),
         Command(
             "restart", "Restart workers: those named, or all", _restart, "R", "[NAME…|all]",
             "restart", unavailable=_no_workers, pointless=_no_worker_there,
-            suggest=either("all", then=workers),
+            suggest=lambda app, words: ["all", *workers(app, words)],
         ),
         Command("add", "Add hosts", _add_hosts, "", "HOST [key=value…]"),
         Command("remove", "Remove hosts", _remove_hosts, "", "HOST…", suggest=hosts),

@@ -5,10 +5,13 @@ for a view's command, with that view, and with the typed argument if it has a `u
 """
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
+
+from textual.keys import format_key
 
 from gputui.errors import HeadError
 
@@ -16,24 +19,11 @@ if TYPE_CHECKING:
     from gputui.tui.app import ScreenApp
     from gputui.tui.views import View
 
-
 Run = Callable[..., Awaitable[None] | None]
 Unavailable = Callable[[Any], str]
-
-
 Suggest = Callable[[Any, list[str]], Iterable[str]]
 """Completions of a command's next word; called with the app and the typed words, the last of which
 is incomplete."""
-
-
-def always(_target: Any) -> str:
-    """Say of a command that nothing stands against it."""
-    return ""
-
-
-def nothing(_app: Any, _words: list[str]) -> Iterable[str]:
-    """Suggest no word."""
-    return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +43,12 @@ class Command:
     """A word for the line of keys; "" leaves it out there."""
     changes: bool = False
     """Whether it changes the cluster; `--readonly` takes it away."""
-    unavailable: Unavailable = always
+    unavailable: Unavailable = lambda _target: ""
     """Why it is unavailable now, or ""; called with the app or the view."""
-    pointless: Unavailable = always
+    pointless: Unavailable = lambda _target: ""
     """Why it does not apply to the row under the cursor; its key is then not offered, but `:` with
     a name works."""
-    suggest: Suggest = nothing
+    suggest: Suggest = lambda _app, _words: ()
     """What `tab` completes the words after its name to."""
     at_once: bool = False
     """Whether later keys wait until it is done, because they are meant for the view that it opens;
@@ -75,12 +65,52 @@ class Command:
         >>> Command("run", "", print, usage="[PRESET [name=value…]]").needs_argument
         False
         """
-        depth = 0
-        for character in self.usage:
-            depth += (character == "[") - (character == "]")
-            if not depth and character not in "[] ":
-                return True
-        return False
+        return bool(re.sub(r"\[.*\]", "", self.usage).strip())
+
+    async def call(self, app: "ScreenApp", argument: str = "") -> None:
+        """Carry it out, or show why it is unavailable."""
+        if why_not := self.why_not(app):
+            self._complain(app, why_not)
+            return
+        app.used(self.name)
+        if self.at_once:
+            await self._carry_out(app, argument)
+        else:
+            app.run_worker(self._carry_out(app, argument))
+            await asyncio.sleep(0)  # its dialog stands before the next key is looked at
+
+    async def _carry_out(self, app: "ScreenApp", argument: str) -> None:
+        try:
+            waiting = self.run(self._target(app), *([argument] if self.usage else []))
+            if waiting is not None:
+                await waiting
+        except HeadError as error:
+            self._complain(app, str(error))
+
+    def _complain(self, app: "ScreenApp", text: str) -> None:
+        app.say(f"{self.name}: {text}", bad=True)
+
+    def _target(self, app: "ScreenApp") -> "ScreenApp | View":
+        """Return the first argument of its function: its view, or the app."""
+        return app.stage.visited(self.view) if self.view else app
+
+    def elsewhere(self, app: "ScreenApp") -> bool:
+        """Whether it belongs to another view than the one in sight."""
+        return bool(self.view) and self.view != app.stage.current
+
+    def why_not(self, app: "ScreenApp") -> str:
+        """Return why it is unavailable now, or ""."""
+        if self.changes and app.readonly:
+            return "this screen is read-only"
+        if self.changes and app.head.lost:
+            return "the head does not answer"
+        if self.elsewhere(app):
+            return f"in the {self.view} view only"
+        return self.unavailable(self._target(app))
+
+    def offered(self, app: "ScreenApp") -> bool:
+        """Whether its key does something now."""
+        return not self.why_not(app) and not self.pointless(self._target(app))
 
 
 class Registry:
@@ -91,14 +121,8 @@ class Registry:
         self.add(commands)
 
     def add(self, commands: Iterable[Command], view: str = "") -> None:
-        """Take the commands of a view in; raises ValueError when a name or a key is taken."""
-        for command in commands:
-            if command.name in self._commands:
-                raise ValueError(f"two commands are called {command.name}")
-            other = self.by_key(command.key, view) if command.key else None
-            if other is not None and other.view == view:
-                raise ValueError(f"{command.key} is the key of {other.name} and {command.name}")
-            self._commands[command.name] = replace(command, view=view)
+        """Add the commands of a view."""
+        self._commands |= {each.name: replace(each, view=view) for each in commands}
 
     def __iter__(self) -> Iterator[Command]:
         return iter(self._commands.values())
@@ -125,11 +149,11 @@ class Registry:
         (None, '')
         """
         name, _, argument = line.strip().partition(" ")
-        exact = self._commands.get(f"{name}-{view}") or self._commands.get(name)
-        if exact is not None:
-            return exact, argument.strip()
-        begun = self.completions(name)
-        return (begun[0] if name and len(begun) == 1 else None), argument.strip()
+        command = self._commands.get(f"{name}-{view}") or self._commands.get(name)
+        begun = self._begun(name)
+        if command is None and name and len(begun) == 1:
+            command = self._commands[begun[0]]
+        return command, argument.strip()
 
     def not_found(self, line: str) -> str:
         """Return why a `:` line calls nothing, and what may have been meant.
@@ -139,30 +163,13 @@ class Registry:
         ('s may be scale, sort', "no command 'sclae'; did you mean scale?")
         """
         name = line.split()[0]
-        if begun := self.completions(name):
-            return f"{name} may be {', '.join(command.name for command in begun)}"
+        if begun := self._begun(name):
+            return f"{name} may be {', '.join(begun)}"
         near = get_close_matches(name, self._commands, n=1)
         return f"no command {name!r}; " + (f"did you mean {near[0]}?" if near else "^p finds one")
 
-    def completions(self, begun: str) -> list[Command]:
-        """Return the commands whose names begin so."""
-        return [command for command in self if command.name.startswith(begun)]
-
-
-KEY_NAMES = {
-    "slash": "/",
-    "colon": ":",
-    "question_mark": "?",
-    "exclamation_mark": "!",
-    "plus": "+",
-    "minus": "-",
-    "space": "space",
-    "equals_sign": "=",
-    "escape": "esc",
-    "asterisk": "*",
-    "less_than_sign": "<",
-    "greater_than_sign": ">",
-}
+    def _begun(self, name: str) -> list[str]:
+        return [each for each in self._commands if each.startswith(name)]
 
 
 def key_name(key: str) -> str:
@@ -171,81 +178,4 @@ def key_name(key: str) -> str:
     >>> key_name("plus"), key_name("ctrl+p"), key_name("R")
     ('+', '^p', 'R')
     """
-    return KEY_NAMES.get(key, key.replace("ctrl+", "^"))
-
-
-class Calls:
-    """Calls the commands of an app."""
-
-    def __init__(self, app: "ScreenApp") -> None:
-        self._app = app
-
-    async def press(self, key: str) -> bool:
-        """Carry out a key's command in the present view; return False if it has none. A key of
-        another view shows where it applies.
-        """
-        registry = self._app.registry
-        command = registry.by_key(key, self._app.stage.current)
-        if command is not None:
-            await self.call(command)
-        elif others := [each for each in registry if each.key == key]:
-            views = ", ".join(each.view for each in others)
-            self._complain(others[0], f"in the {views} view only")
-        return command is not None
-
-    async def click(self, key: str) -> None:
-        """Carry out the command of a key that was clicked, by the key's label."""
-        for command in self._app.registry.in_view(self._app.stage.current):
-            if key_name(command.key) == key:
-                await self.call(command)
-                return
-
-    async def call(self, command: Command, argument: str = "") -> None:
-        """Carry out a command, or show why it is unavailable."""
-        why_not = self.why_not(command)
-        if why_not:
-            self._complain(command, why_not)
-            return
-        self._app.used(command.name)
-        typed = (argument,) if command.usage else ()
-        try:
-            waiting = command.run(self._target(command), *typed)
-        except HeadError as error:
-            self._complain(command, str(error))
-            return
-        if waiting is not None and command.at_once:
-            await self._settle(command, waiting)
-        elif waiting is not None:
-            self._app.run_worker(self._settle(command, waiting))
-            await asyncio.sleep(0)  # its dialog stands before the next key is looked at
-
-    async def _settle(self, command: Command, waiting: Awaitable[None]) -> None:
-        try:
-            await waiting
-        except HeadError as error:
-            self._complain(command, str(error))
-
-    def _complain(self, command: Command, text: str) -> None:
-        self._app.say(f"{command.name}: {text}", bad=True)
-
-    def _target(self, command: Command) -> "ScreenApp | View":
-        """Return a command's first argument: its view, or the app."""
-        return self._app.stage.visited(command.view) if command.view else self._app
-
-    def elsewhere(self, command: Command) -> bool:
-        """Whether a command belongs to another view than the one in sight."""
-        return bool(command.view) and command.view != self._app.stage.current
-
-    def why_not(self, command: Command) -> str:
-        """Return why a command is unavailable now, or ""."""
-        if command.changes and self._app.readonly:
-            return "this screen is read-only"
-        if command.changes and self._app.head.lost:
-            return "the head does not answer"
-        if self.elsewhere(command):
-            return f"in the {command.view} view only"
-        return command.unavailable(self._target(command))
-
-    def offered(self, command: Command) -> bool:
-        """Whether a command's key does something now."""
-        return not self.why_not(command) and not command.pointless(self._target(command))
+    return format_key(key).replace("ctrl+", "^")

@@ -93,7 +93,7 @@ class RunDialog(Modal[StartRun | None]):
 
     async def on_mount(self) -> None:
         """Show the form of the first preset."""
-        self._presets.focus()
+        self.set_focus(self._presets)
         await self._show_form(self._shown)
         if self._editing:
             self._focus_parameters()

@@ -5,6 +5,9 @@ else in this package's parent touches what Textual keeps to itself. A release of
 one of these is gone is refused with a sentence, before anything is drawn.
 """
 
+import contextlib
+import subprocess
+from collections.abc import Mapping
 from importlib import import_module, metadata
 
 from gputui.errors import GputuiError
@@ -43,3 +46,40 @@ def refuse(name: str) -> None:
         f"Textual {metadata.version('textual')} has no {name}, which the screen draws with; "
         "install the release that it was tested with: pip install 'textual==8.2.*'"
     )
+
+
+ASK_S = 0.5
+VTE_COPIES = 7800
+"""No VTE before this one knows OSC 52. Source: https://gitlab.gnome.org/GNOME/vte/-/issues/2495"""
+
+
+def refuses_copies(environ: Mapping[str, str]) -> str:
+    """Return why a terminal with these variables takes no copy, "" where nothing is known.
+
+    OSC 52, which copies, is never acknowledged.
+
+    >>> refuses_copies({"TERM": "linux"}), refuses_copies({"TERM": "xterm-kitty"})
+    ('a console has no clipboard', '')
+    """
+    vte = environ.get("VTE_VERSION", "")
+    if environ.get("TERM", "") in ("linux", "vt100", "vt220"):
+        return "a console has no clipboard"
+    if environ.get("TERM_PROGRAM") == "Apple_Terminal":
+        return "Apple's Terminal takes no copies from programs"
+    if environ.get("TMUX"):
+        refuses = _tmux_copies(environ) in ("off", "external")
+        return "tmux takes no copies from programs (set -s set-clipboard on)" if refuses else ""
+    if environ.get("STY"):
+        return "GNU screen takes no copies from programs"
+    old = vte.isdecimal() and int(vte) < VTE_COPIES
+    return "this terminal takes no copies from programs" if old else ""
+
+
+def _tmux_copies(environ: Mapping[str, str]) -> str:
+    """Ask tmux: by default it sets the clipboard itself, and takes nothing from programs."""
+    command = ["tmux", "show", "-gsv", "set-clipboard"]
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        return subprocess.run(
+            command, env=environ, capture_output=True, text=True, timeout=ASK_S
+        ).stdout.strip()
+    return ""

@@ -13,7 +13,6 @@ from textual.containers import Vertical
 
 from gputui.model.series import Span
 from gputui.model.slots import Slot
-from gputui.tui import completion
 from gputui.tui.commands.command_registry import Command
 from gputui.tui.dialogs.modal import Picker
 from gputui.tui.filter import no_such
@@ -38,7 +37,7 @@ from gputui.tui.rendering.lines import Line, Part
 from gputui.tui.rendering.metrics import UTIL, Metric
 from gputui.tui.rendering.selection import FLEET_FIELDS, Outliers, Selection, laid_out
 from gputui.tui.views.device_view import SPAN, DetailPane
-from gputui.tui.views.listing import Listing
+from gputui.tui.views.listing import Listing, suggest_columns
 from gputui.tui.views.start_view import evidence
 from gputui.tui.watched import Watched
 from gputui.tui.widgets.heat import HeatPane
@@ -378,7 +377,7 @@ class FleetView(Listing[Row]):
             "fold-all", "Fold all hosts, or unfold them", fold_all, "U", unavailable=cannot_fold
         ),
         Command(
-            "sort", "Sort by a column", sort, "s", "[COLUMN]", "sort", suggest=completion.columns
+            "sort", "Sort by a column", sort, "s", "[COLUMN]", "sort", suggest=suggest_columns
         ),
         Command(
             "reverse", "Reverse the order", Listing.sort_backwards, "v",
@@ -392,6 +391,6 @@ class FleetView(Listing[Row]):
         Command("span", SPAN, next_span, "t"),
         Command(
             "columns", "Choose the columns", choose_columns, "C", "[COLUMN…|all]",
-            suggest=completion.gpu_columns,
+            suggest=lambda _app, _words: ["all", *BY_KEY],
         ),
     )  # fmt: skip

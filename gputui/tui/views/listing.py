@@ -11,7 +11,6 @@ from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 
 from gputui.tui.commands.command_registry import Command
-from gputui.tui.completion import columns
 from gputui.tui.filter import Fields, Matches, parse
 from gputui.tui.rendering.columns import (
     MARK,
@@ -259,10 +258,17 @@ class Listing(View, Generic[T]):
         self.screen_app.redraw()
 
 
+def suggest_columns(app: Any, _words: list[str]) -> Sequence[str]:
+    """Suggest the columns of the view in sight."""
+    return app.view.column_names  # type: ignore[no-any-return]
+
+
 def order_commands(view: str) -> tuple[Command, ...]:
     """Return the commands for the order of a listing."""
     sort, turn = f"Sort the {view} by a column", f"Reverse the order of the {view}"
     return (
-        Command(f"sort-{view}", sort, Listing.sort, "s", "[COLUMN]", "sort", suggest=columns),
+        Command(
+            f"sort-{view}", sort, Listing.sort, "s", "[COLUMN]", "sort", suggest=suggest_columns
+        ),
         Command(f"reverse-{view}", turn, Listing.sort_backwards, "v"),
     )

@@ -161,10 +161,6 @@ class BottomBars(Vertical):
         self._silence_at = time.monotonic() + SAID_FOR_S
         self._crumbs.put_whole(self._said or [()])
 
-    def hush(self) -> None:
-        """Replace the message at the next drawing."""
-        self._silence_at = 0.0
-
 
 def status_line(watched: Watched, width: int, *, paused: bool, readonly: bool) -> Line:
     """Return the line that says whose cluster this is, how it is, and its alarms.
