@@ -32,9 +32,10 @@ class HostsInput:
 def read_hosts(hosts: str | Path | Iterable[str] | None, text_name: str = "HOSTS") -> HostsInput:
     """Return the hosts that are meant; a mistake in a text is one of `text_name`.
 
-    None is this machine; an existing path, or anything with a `/` (but in `key=value`) or ending
-    in `.txt`, is a file; `-` is stdin; anything else is the text itself, with `;` between lines.
-    Raises UsageError when there is no such file, or it is no text, HostsError with every bad line.
+    None is this machine; an existing path, or anything with a `/` (but in `key=value` and `://`) or
+    ending in `.txt`, is a file; `-` is stdin; anything else is the text itself, with `;` between
+    lines. Raises UsageError when there is no such file, or it is no text; HostsError with every bad
+    line.
 
     >>> [host.name for host in read_hosts("gpu-a; gpu-b gpus=0,1").hosts]
     ['gpu-a', 'gpu-b']
@@ -57,11 +58,14 @@ def _text_of(hosts: str | Path | Iterable[str] | None) -> tuple[str, str]:
         number = f"; for a number of workers write workers={hosts}" * isinstance(hosts, int)
         raise UsageError(f"hosts={hosts!r}: write the path of a hosts file, or its lines{number}")
     if not isinstance(hosts, str):
-        return "\n".join(map(str, hosts)), ""
+        lines = tuple(hosts)
+        if wrong := [line for line in lines if not isinstance(line, str)]:
+            raise UsageError(f"hosts: {wrong[0]!r} is no line of a hosts file, such as 'gpu-a'")
+        return "\n".join(lines), ""
     if hosts == "-":
         return _text(sys.stdin.buffer.read(MAX_BYTES + 1), "standard input"), ""
     _refuse_code(hosts)
-    is_path = any("/" in word for word in hosts.split() if "=" not in word)
+    is_path = any("/" in word for word in hosts.split() if "=" not in word and "://" not in word)
     if is_path or hosts.endswith(".txt") or os.path.exists(hosts):  # noqa: PTH110
         return _read(Path(hosts))
     if "." in hosts and (near := _near(Path(hosts))):

@@ -58,6 +58,8 @@ def test_a_file_that_is_no_hosts_file_is_refused(tmp_path: Path, content: bytes,
         ("./mine.py:PRESET", "to run it: gputui HOSTS --run ./mine.py:PRESET"),
         ("work.ipynb", "is a notebook; open it in Jupyter"),
         (5, "for a number of workers write workers=5"),
+        ([0, 1], "0 is no line of a hosts file"),
+        ("http://gpu-a", "is the address of a page: write the host, gpu-a"),
         (None.__class__, "write the path of a hosts file"),
     ],
 )
