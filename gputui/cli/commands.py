@@ -326,7 +326,12 @@ def attach() -> None:
 
 
 @gputui.command()
-@click.argument("where", required=False, metavar="[USER@LOGIN]")
+@click.argument(
+    "where",
+    required=False,
+    metavar="[NAME | USER@LOGIN]",
+    shell_complete=words(completion.clusters),
+)
 @json_option
 @carried_out_in("clusters")
 def ls() -> None:

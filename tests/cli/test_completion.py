@@ -51,7 +51,7 @@ def test_a_word_is_completed(line: str, found: list[str], tmp_path: Path) -> Non
     assert completed(line, tmp_path) == found
 
 
-@pytest.mark.parametrize("line", ["gputui attach la", "gputui down la", "gputui --attach la"])
+@pytest.mark.parametrize("line", [f"gputui {w} la" for w in ("attach", "ls", "down", "--attach")])
 def test_running_clusters_are_completed(
     line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
