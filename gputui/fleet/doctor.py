@@ -11,10 +11,11 @@ from gputui.errors import HostError
 from gputui.fleet import checks, reachability
 from gputui.fleet.addresses import bracketed, is_loopback, same_family
 from gputui.fleet.checks import Finding, Verdict
-from gputui.fleet.deploy.start_agent import AgentOpener, LoneAgent, lone_agents
+from gputui.fleet.deploy.start_agent import AgentOpener
 from gputui.fleet.fleet_settings import FleetSettings
+from gputui.fleet.lone_agents import LoneAgent, lone_agents
 from gputui.fleet.reachability import AskAgent, End
-from gputui.fleet.session import OpenedAgent, Places
+from gputui.fleet.session import Greeting, OpenedAgent
 from gputui.fleet.stages import Ask
 from gputui.folders import LONGEST_SOCKET_NAME, MAX_SOCKET_PATH_BYTES
 from gputui.model.hosts import Host
@@ -50,7 +51,7 @@ async def diagnose(
     for host, each in zip(hosts, agents, strict=True):
         if isinstance(each, HostError):
             by_host[host.name] = tuple(unreached(host, each))
-    homes = {each.host.name: each.opened.places.home for each in up}
+    homes = {each.host.name: each.opened.greeting.home for each in up if each.opened.greeting}
     addresses = {each.host.name: each.opened.far_address for each in up}
     together = (*families(addresses), *shared_homes(homes))
     return (*(one for host in hosts for one in by_host[host.name]), *together, *ways)
@@ -64,10 +65,10 @@ def examined(agent: LoneAgent, port: Reached, settings: FleetSettings) -> Iterat
         yield Finding(name, "connect", Verdict.GOOD, opened.far_address)
         yield Finding(name, "login", Verdict.GOOD, f"as {host.user}" if host.user else "")
     yield from checks.examine(host, agent.facts, settings)
-    if opened.clock_ahead_s is not None:
+    if opened.greeting:
         yield checks.clock(host, opened.clock_ahead_s)
-    yield from shell(host, opened.shell_s)
-    yield from folders(host, opened.places)
+        yield from shell(host, opened.shell_s)
+        yield from folders(host, opened.greeting)
     where = f"{bracketed(port.host)}:{port.port}"
     if port.error:
         text = f"cannot reach this machine at {where}: {port.error}"
@@ -163,19 +164,18 @@ def shell(host: Host, took_s: float) -> Iterator[Finding]:
         yield Finding(host.name, "shell", Verdict.DOUBTFUL, text, hint)
 
 
-def folders(host: Host, places: Places) -> Iterator[Finding]:
+def folders(host: Host, greeting: Greeting) -> Iterator[Finding]:
     """Yield where a host keeps the agent, and that its TMPDIR is no place for sockets."""
-    usable = [path for path, problem in places.cache if not problem]
-    if path_problem := next((each for each in places.cache if each[1]), None):
-        path, problem = path_problem
+    usable = [path for path, problem in greeting.cache if not problem]
+    for path, problem in [each for each in greeting.cache if each[1]][:1]:
         text = f"{path}: {problem}; the agent is kept in {', '.join(usable) or 'a new folder'}"
         hint = f"there: remove {path}, or make it your own"
         yield Finding(host.name, "cache", Verdict.DOUBTFUL, text, hint)
         return
     if usable:
         yield Finding(host.name, "cache", Verdict.GOOD, usable[0])
-    if len(places.temporary.encode()) > MAX_TMPDIR_BYTES:
-        text = f"TMPDIR is too long for sockets, which are kept in /tmp: {places.temporary}"
+    if len(greeting.temporary.encode()) > MAX_TMPDIR_BYTES:
+        text = f"TMPDIR is too long for sockets, which are kept in /tmp: {greeting.temporary}"
         hint = "set a shorter TMPDIR there where /tmp is not to be used"
         yield Finding(host.name, "sockets", Verdict.DOUBTFUL, text, hint)
 

@@ -218,7 +218,7 @@ class FleetHost:
     async def _make_ready(self, session: AgentSession, opened: OpenedAgent) -> None:
         """Configure the agent, check its facts, and have it try the ways that workers need."""
         stages, settings = session.stages, self._settings
-        clock = checks.clock(self.host, opened.clock_ahead_s or 0.0)
+        clock = checks.clock(self.host, opened.clock_ahead_s)
         if clock.verdict is Verdict.BAD:
             raise stages.error(clock.text, clock.hint)
         late = f"its agent started and then said nothing for {stages.timeout_s:g} s"

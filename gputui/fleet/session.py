@@ -18,7 +18,7 @@ from typing import Any, NoReturn, Protocol
 from gputui.errors import ProtocolError
 from gputui.fleet.fleet_settings import FleetSettings
 from gputui.fleet.stages import Stages
-from gputui.model.bounds import LAST_LINES, Few, Line
+from gputui.model.bounds import LAST_LINES, Few, Line, Moment, Name
 from gputui.model.hosts import Host
 from gputui.model.snapshot import HostState
 from gputui.process.background import together
@@ -88,18 +88,23 @@ class AgentChannel(TypedChannel[ToAgent, FromAgent]):
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
-    """The folders of a host that matter to an agent."""
+class Greeting:
+    """What `loader.py` says of a host before the agent starts; hosts may lie."""
 
+    python: Line
+    version: Name
+    send: bool
+    """Whether the pack is not there."""
+    address: Name
+    """The host's end of the SSH connection, and ours, as it sees them; "" for unknown."""
+    client: Name
+    time: Moment
     cache: Few[tuple[Line, Line]] = ()
     """(folder for packs, why it cannot be used)."""
     temporary: Line = ""
     """Its TMPDIR."""
     home: Line = ""
     """The same on machines that share the home."""
-
-
-NOWHERE = Places()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,14 +114,12 @@ class OpenedAgent:
     channel: AgentChannel
     local_address: str
     far_address: str
-    clock_ahead_s: float | None = None
-    """How far the host's clock is ahead of ours; None for this machine."""
+    greeting: Greeting | None = None
+    """None for an agent of this machine: what others send is compressed."""
+    clock_ahead_s: float = 0.0
+    """How far the host's clock is ahead of ours."""
     shell_s: float = 0.0
     """How long the host's login shell and Python took to start."""
-    places: Places = NOWHERE
-    """The folders there, as `loader.places` describes them; not for this machine."""
-    compressed: bool = False
-    """Whether the agent is to compress what it sends: it leaves its machine."""
 
 
 class LocalStream:
@@ -189,7 +192,7 @@ class AgentSession:
         """Whether `Configure`, an agent's first message, was sent: only then others may be."""
         self.ready = False
         """Whether this session came as far as ready."""
-        self._compressed = opened.compressed
+        self._compressed = opened.greeting is not None
         self._settings = settings
         self._received = received
         self._quiet = quiet

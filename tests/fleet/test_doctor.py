@@ -124,9 +124,9 @@ LIES = {
     "no JSON": "{",
     "a list": "[]",
     "a number": '{"python": 3}',
-    "a time": f'{{{HONEST}, "places": {{}}, "time": 1e999}}',
-    "a cache": f'{{{HONEST}, "time": 0, "places": {{"cache": [3]}}}}',
-    "a home": f'{{{HONEST}, "time": 0, "places": {{"home": [3]}}}}',
+    "a time": f'{{{HONEST}, "time": 1e999}}',
+    "a cache": f'{{{HONEST}, "time": 0, "cache": [3]}}',
+    "a home": f'{{{HONEST}, "time": 0, "home": [3]}}',
 }
 LIAR = """#!{python} -B
 import re, sys

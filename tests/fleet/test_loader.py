@@ -82,7 +82,7 @@ def test_folders_that_another_user_makes_are_not_reported(
         trap = tmp_path / f"{folders[1].name}-{number}"
         trap.mkdir()
         os.chown(trap, 65534, 65534)
-    assert len(loader.places()["cache"]) == 2
+    assert len(loader.cache_problems()) == 2
 
 
 def test_a_folder_that_others_may_enter_is_closed_to_them(folders: list[Path]) -> None:

@@ -7,11 +7,11 @@ say that it is the wrong one.
 
 import contextlib
 import hashlib
-import io
 import json
 import os
 import sys
 import time
+import uuid
 from pathlib import Path
 
 GREETING = "gputui-loader-1"
@@ -42,8 +42,8 @@ the wanted version."""
 
 
 def main() -> None:
-    """Carry out the order on stdin."""
-    order = json.loads(read_line().decode())
+    """Carry out the order on stdin: the head sends nothing more before the greeting."""
+    order = json.loads(sys.stdin.buffer.readline().decode())
     python, version = choose(order["version"] + ".", order["packages"], order["others"])
     path = find(order["hash"])
     client, _, address, *_ = [*os.environ.get("SSH_CONNECTION", "").split(), "", "", ""]
@@ -54,12 +54,14 @@ def main() -> None:
         "address": address,
         "client": client,
         "time": time.time(),
-        "places": places(),
+        "cache": cache_problems(),
+        "temporary": os.environ.get("TMPDIR", ""),
+        "home": home(),
     }
     os.environ.pop("GPUTUI_FIND", None)
-    say(f"{GREETING} {order['nonce']} {json.dumps(greeting, ensure_ascii=False)}\n")
+    say(" ".join((GREETING, order["nonce"], json.dumps(greeting, ensure_ascii=False))))
     if not path:
-        path = store(order["hash"], read_exactly(order["size"]))
+        path = store(order["hash"], receive(order["size"]))
     os.environ["GPUTUI_CLUSTER"] = order["cluster"]
     os.execv(python, [python, path, "relay"])
 
@@ -70,25 +72,21 @@ def choose(wanted: str, packages: "list[str]", others: "list[str]") -> "tuple[st
     One fits that is of the `wanted` minor version ("3.11.") and has the `packages`, each as
     "dask==2026.8.0".
     """
-    own = sys.version.split()[0]
+    chosen = sys.executable, sys.version.split()[0]
     if not others:
-        return sys.executable, own
+        return chosen
     import shutil
     import subprocess
 
     names = {}  # type: dict[str, object]
     exec(FITS, names)
     best = names["fit"](wanted, packages)  # type: ignore[operator]
-    chosen = sys.executable, own
     for candidate in others:
         path = shutil.which(str(Path(candidate).expanduser()))
         if path is not None and best < len(packages) + 2:
-            probe = subprocess.run(
-                [path, "-c", FITS, wanted, *packages],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-            )
+            command = [path, "-c", FITS, wanted, *packages]
+            quiet = subprocess.DEVNULL
+            probe = subprocess.run(command, stdin=quiet, stdout=subprocess.PIPE, stderr=quiet)
             said = probe.stdout.decode().split()
             if probe.returncode == 0 and len(said) == 2 and int(said[0]) > best:
                 best, chosen = int(said[0]), (path, said[1])
@@ -99,13 +97,11 @@ def find(wanted: str) -> str:
     """Return the path of the pack with this hash in the cache; "" where it is not there whole."""
     for folder in folders():
         path = folder / f"agent-{wanted}.pyz"
-        try:
+        with contextlib.suppress(OSError):
             check(folder)
             if path.lstat().st_uid == os.getuid() and digest(path.read_bytes()) == wanted:
                 os.utime(str(path))
                 return str(path)
-        except OSError:
-            continue
     return ""
 
 
@@ -127,11 +123,7 @@ def store(wanted: str, data: bytes) -> str:
     usual = folders()[1]
     try:
         made = Path(tempfile.mkdtemp(prefix=usual.name + "-", dir=str(usual.parent)))
-        try:
-            path = write(made, f"agent-{wanted}.pyz", data)
-        except OSError:
-            made.rmdir()
-            raise
+        path = write(made, f"agent-{wanted}.pyz", data)
     except OSError as error:
         words = "gputui: no folder to keep the agent in: "
         raise SystemExit(words + "; ".join(problems)) from error
@@ -141,44 +133,42 @@ def store(wanted: str, data: bytes) -> str:
 
 def write(folder: Path, name: str, data: bytes) -> str:
     """Write a file at once as a whole; raises OSError where the folder is not this user's own."""
-    import tempfile
-
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     check(folder)
     sweep(folder)
-    handle, temporary = tempfile.mkstemp(dir=str(folder), prefix=".agent-")
+    draft = folder / f".agent-{uuid.uuid4().hex}"
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        Path(temporary).replace(folder / name)
-    except OSError:
-        Path(temporary).unlink()
-        raise
+        draft.write_bytes(data)
+        draft.replace(folder / name)
+    finally:
+        with contextlib.suppress(OSError):
+            draft.unlink()
     return str(folder / name)
 
 
-def places() -> "dict[str, object]":
-    """Describe this host's folders: problems of the cache, TMPDIR, and the home.
-
-    A home is the same one on two machines where its folder is, on a network file system.
-    """
+def cache_problems() -> "list[tuple[str, str]]":
+    """Return each folder for the pack and why it cannot be used, "" where it can."""
     problems = []
     for folder in folders():
+        problem = ""
         try:
             if os.path.lexists(str(folder)):
                 check(folder)
-            problem = ""
         except OSError as error:
             problem = error.strerror or str(error)
-        problems.append([str(folder), problem])
-    home = Path("~").expanduser()
-    identity = ""
+        problems.append((str(folder), problem))
+    return problems
+
+
+def home() -> str:
+    """Return what tells this home from others: it is on this machine, or on a network's disk."""
+    path = Path("~").expanduser()
     with contextlib.suppress(OSError):
-        status = home.stat()
-        shared = filesystem(home) in NETWORK
+        status = path.stat()
+        shared = filesystem(path) in NETWORK
         where = "network" if shared else read("/proc/sys/kernel/random/boot_id")
-        identity = " ".join([where, str(status.st_ino), str(status.st_ctime_ns)])
-    return {"cache": problems, "temporary": os.environ.get("TMPDIR", ""), "home": identity}
+        return f"{where} {status.st_ino} {status.st_ctime_ns}"
+    return ""
 
 
 def filesystem(path: Path) -> str:
@@ -223,23 +213,21 @@ def sweep(folder: Path) -> None:
     """Remove the drafts of loaders that were killed, and packs that no agent runs from any more."""
     for pattern, kept_s in ((".agent-*", DRAFT_S), ("agent-*.pyz", KEPT_S)):
         for path in folder.glob(pattern):
-            try:
+            with contextlib.suppress(OSError):
                 if time.time() - path.lstat().st_mtime > kept_s:
                     path.unlink()
-            except OSError:
-                continue
 
 
 def folders() -> "list[Path]":
     """Return the folders for the pack, the user's cache first, made ones with new names last."""
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     usual = Path(os.environ.get("TMPDIR") or "/tmp") / f"gputui-{os.getuid()}"
-    made = []
+    found = [Path(cache).expanduser() / "gputui", usual]
     for path in sorted(usual.parent.glob(usual.name + "-*")):
         with contextlib.suppress(OSError):
             if path.lstat().st_uid == os.getuid():
-                made.append(path)
-    return [Path(cache).expanduser() / "gputui", usual, *made]
+                found.append(path)
+    return found
 
 
 def digest(data: bytes) -> str:
@@ -247,32 +235,19 @@ def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def say(text: str) -> None:
-    """Write all of a line to stdout at once."""
-    data = text.encode("utf-8", "surrogateescape")
-    while data:
-        data = data[os.write(1, data) :]
+def say(line: str) -> None:
+    """Print a line at once."""
+    sys.stdout.buffer.write(f"{line}\n".encode("utf-8", "surrogateescape"))
+    sys.stdout.flush()
 
 
-def read_line() -> bytes:
-    """Return a line of stdin, and read no further than its end."""
-    return io.FileIO(0, closefd=False).readline()
-
-
-def read_exactly(size: int) -> bytes:
+def receive(size: int) -> bytes:
     """Return that many bytes of stdin, and report each piece of them that has come."""
-    parts = []
-    taken = reported = 0
-    while taken < size:
-        part = os.read(0, min(size - taken, 65536))
-        if not part:
-            raise SystemExit("gputui: the connection ended before the agent had arrived")
-        parts.append(part)
-        taken += len(part)
-        while reported < taken // PIECE_BYTES:
-            reported += 1
-            say(f"{TOOK}\n")
-    return b"".join(parts)
+    pieces = []
+    for taken in range(0, size, PIECE_BYTES):
+        pieces.append(sys.stdin.buffer.read(min(PIECE_BYTES, size - taken)))
+        say(TOOK)
+    return b"".join(pieces)
 
 
 if __name__ == "__main__":

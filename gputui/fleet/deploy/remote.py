@@ -104,7 +104,7 @@ def first_lines(
 
 def greeting_of_an_old_python(nonce: str) -> str:
     """Return a script for any Python that greets as `loader.py` does, with its version only."""
-    rest = {"send": False, "address": "", "client": "", "time": 0, "places": {}}
+    rest = {"send": False, "address": "", "client": "", "time": 0}
     return (
         "import json, os, sys\n"
         f"said = json.loads({json.dumps(rest)!r})\n"
