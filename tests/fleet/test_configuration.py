@@ -11,7 +11,7 @@ from gputui.fleet.ssh.configuration import (
     route,
     this_machine,
 )
-from gputui.fleet.ssh.refusals import resolving_hint
+from gputui.fleet.ssh.connector import resolving_hint
 from gputui.model.hosts import Host
 from tests.fleet.conftest import Reaching
 from tests.fleet.homes import PYTHON, make_home

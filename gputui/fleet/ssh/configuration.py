@@ -8,6 +8,7 @@ terminals and commands that a configuration asks for are meant for a person's ow
 not applied.
 """
 
+import fnmatch
 import os
 import pwd
 import re
@@ -16,8 +17,8 @@ import socket
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from functools import cached_property
+from itertools import chain
 
 from gputui.fleet.addresses import bracketed
 from gputui.process.child import ending, run
@@ -30,20 +31,6 @@ RENAMED = {
     "pubkeyacceptedalgorithms": "pubkeyacceptedkeytypes",
 }
 """Option → its name in OpenSSH before 8.7."""
-
-
-class Strict(StrEnum):
-    """StrictHostKeyChecking: what becomes of a host key that is not known."""
-
-    YES = "yes"
-    ASK = "ask"
-    ACCEPT_NEW = "accept-new"
-    NO = "no"
-
-
-STRICT = {"true": Strict.YES, "false": Strict.NO, "off": Strict.NO} | {
-    each.value: each for each in Strict
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +77,7 @@ class SshConfiguration:
 
     def lines(self, option: str) -> Sequence[str]:
         """Return all values of an option."""
-        older = self._lines.get(RENAMED.get(option, option), ())
-        return self._lines.get(option, older)
+        return self._lines.get(option) or self._lines.get(RENAMED.get(option, option), ())
 
     def word(self, option: str, default: str = "") -> str:
         """Return the value of an option; "" for none."""
@@ -119,17 +105,13 @@ class SshConfiguration:
     def known_hosts(self, option: str) -> tuple[str, ...]:
         """Return the paths of an option that ssh prints in one line, without quotes."""
 
-        def is_there(path: str) -> bool:
-            return self.here.is_file(self.expand(path))
-
-        paths = map(self.expand, _separate(self.word(option), is_there))
-        return tuple(filter(None, paths))
+        listed = _separate(self.word(option), lambda path: self.here.is_file(self.expand(path)))
+        return tuple(filter(None, map(self.expand, listed)))
 
     def expand(self, text: str) -> str:
         """Return a path with its tokens, variables and `~` replaced."""
-        environ = self.here.environ
         text = substitute(text, self.tokens)
-        text = re.sub(r"\$\{(\w+)\}", lambda found: environ.get(found[1], ""), text)
+        text = re.sub(r"\$\{(\w+)\}", lambda found: self.here.environ.get(found[1], ""), text)
         return self.here.home + text[1:] if re.match("~(/|$)", text) else text
 
     @cached_property
@@ -190,11 +172,6 @@ class SshConfiguration:
         return substitute(self.word(option), {key: self.tokens[key] for key in "%hnpr"})
 
     @property
-    def strict(self) -> Strict:
-        """StrictHostKeyChecking."""
-        return STRICT.get(self.word("stricthostkeychecking"), Strict.ASK)
-
-    @property
     def prompts(self) -> int:
         """NumberOfPasswordPrompts; 0 with BatchMode, which never asks."""
         return 0 if self.is_on("batchmode") else self.number("numberofpasswordprompts", 3)
@@ -210,16 +187,13 @@ class SshConfiguration:
     @property
     def environment(self) -> dict[str, str]:
         """The variables that SendEnv chooses, `-` taking some out again, and those of SetEnv."""
-        chosen: dict[str, str] = {}
+        names: set[str] = set()
         for pattern in self.lines("sendenv"):
-            matches = _pattern(pattern.lstrip("-"))
-            found = {name: at for name, at in self.here.environ.items() if matches.fullmatch(name)}
-            if pattern.startswith("-"):
-                chosen = {name: chosen[name] for name in chosen.keys() - found.keys()}
-            else:
-                chosen |= found
+            found = set(fnmatch.filter(self.here.environ, pattern.lstrip("-")))
+            names = names - found if pattern.startswith("-") else names | found
         given = (line.partition("=") for line in self.lines("setenv"))
-        return chosen | {name: value for name, equals, value in given if equals}
+        sent = {name: self.here.environ[name] for name in names}
+        return sent | {name: value for name, equals, value in given if equals}
 
     @property
     def not_honoured(self) -> tuple[str, ...]:
@@ -262,10 +236,6 @@ def _separate(text: str, is_there: Callable[[str], bool]) -> Iterator[str]:
         del words[:count]
 
 
-def _pattern(text: str) -> re.Pattern[str]:
-    return re.compile(re.escape(text).replace(r"\*", ".*").replace(r"\?", "."))
-
-
 class ConfigurationError(Exception):
     """The SSH configuration cannot be used; the message is ssh's own."""
 
@@ -282,13 +252,9 @@ class Destination:
 
     def arguments(self, file: str | None) -> tuple[str, ...]:
         """Return the arguments that name it to ssh."""
-        return (
-            *(("-F", file) if file else ()),
-            *(("-J", ",".join(self.jumps)) if self.jumps else ()),
-            *(("-l", self.user) if self.user else ()),
-            *(("-p", str(self.port)) if self.port else ()),
-            self.name,
-        )
+        options = {"-F": file, "-J": ",".join(self.jumps), "-l": self.user, "-p": self.port}
+        given = ((option, str(value)) for option, value in options.items() if value)
+        return (*chain.from_iterable(given), self.name)
 
 
 Route = tuple[SshConfiguration, ...]
@@ -305,16 +271,15 @@ async def route(
     ConfigurationError, for a loop too.
     """
     on_the_way = (*behind, destination)
-    loop = " → ".join(each.name for each in on_the_way)
+    loop = f"ProxyJump goes in a loop: {' → '.join(each.name for each in on_the_way)}"
     if destination in behind:
-        raise ConfigurationError(f"ProxyJump goes in a loop: {loop}")
+        raise ConfigurationError(loop)
     try:
         configuration = await _evaluate(destination, here, command)
     except ConfigurationError as error:
-        if "jumphost loop" not in str(error):
-            raise
-        loop = f"{loop} → {destination.name}"
-        raise ConfigurationError(f"ProxyJump goes in a loop: {loop}") from None
+        if "jumphost loop" in str(error):
+            raise ConfigurationError(f"{loop} → {destination.name}") from None
+        raise
     if not configuration.jumps:
         return (configuration,)
     *before, last = configuration.jumps

@@ -1,5 +1,8 @@
 """An SSH connection to a host, and the command that runs over it; or one that an ssh holds open.
 
+A connection may go through a ProxyCommand. An ssh in one has no terminal: it asks by a program
+(SSH_ASKPASS), which passes its questions on to the user here.
+
 A connection that the user's own ssh holds (ControlMaster) is used through that ssh: it is how
 people reach hosts whose logins need a code. They log in once, by hand, and what follows goes
 through the control socket.
@@ -7,27 +10,115 @@ through the control socket.
 
 import asyncio
 import contextlib
+import os
 import shlex
+import signal
 import socket
+import sys
+import tempfile
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import asyncssh
 
 from gputui.fleet.addresses import LOOPBACK, bracketed
 from gputui.fleet.session import READ_BYTES, LocalStream
-from gputui.fleet.ssh.sockets import Proxy
+from gputui.fleet.stages import Question, Stages
 from gputui.model.bounds import LAST_LINE_CHARS, LAST_LINES
 from gputui.model.plain_text import cut
 from gputui.process.background import Background, words
-from gputui.process.child import run
+from gputui.process.child import Child, run
 
 CLOSE_S = 2.0
 BOUND_S = 10.0
 """How long an ssh that only speaks with a ControlMaster may take."""
 STDERR_BYTES_PER_S = 2**20
 """Of a command's stderr that is read: all of it is for its last lines."""
+PROXY_GRACE_S = 1.0
+
+QUESTION_BYTES = 10_000
+CLIENT = """
+import socket, sys
+own = socket.socket(socket.AF_UNIX)
+own.connect(sys.argv[1])
+own.sendall(sys.argv[2].encode("utf-8", "surrogateescape"))
+own.shutdown(socket.SHUT_WR)
+answer = b"".join(iter(lambda: own.recv(4096), b""))
+sys.stdout.buffer.write(answer)
+sys.exit(not answer)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Proxy:
+    """A running ProxyCommand."""
+
+    command: str
+    child: Child
+    socket: socket.socket
+    """Our end of its stdin and stdout."""
+
+
+@contextlib.asynccontextmanager
+async def running_proxy(command: str, stages: Stages) -> AsyncIterator[Proxy]:
+    """Have the user's shell run a ProxyCommand, as under ssh; raises OSError.
+
+    At the end it gets SIGHUP, as from ssh, with all that it started; what stays is killed.
+    """
+    async with askpass(stages) as environ:
+        ours, its = socket.socketpair()
+        with ours:
+            with its:
+                child = Child(
+                    [os.environ.get("SHELL") or "/bin/sh", "-c", f"exec {command}"],
+                    stdin=its.fileno(),
+                    stdout=its.fileno(),
+                    env={**os.environ, **environ},
+                    own_session=True,
+                )
+            ours.setblocking(False)
+            try:
+                yield Proxy(command, child, ours)
+            finally:
+                await child.end(PROXY_GRACE_S, signal.SIGHUP)
+
+
+@contextlib.asynccontextmanager
+async def askpass(stages: Stages) -> AsyncIterator[dict[str, str]]:
+    """Yield the variables that have an ssh ask the user here."""
+
+    async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.closing(writer), contextlib.suppress(OSError):
+            text = (await reader.read(QUESTION_BYTES)).decode("utf-8", "replace").strip()
+            answer = await stages.ask(question(text))
+            if answer is not None:
+                writer.write(f"{answer}\n".encode())
+                await writer.drain()
+
+    with tempfile.TemporaryDirectory(prefix="gputui-askpass-") as folder:
+        program, path = Path(folder, "askpass"), f"{folder}/socket"
+        client = shlex.join([sys.executable, "-IS", "-c", CLIENT, path])
+        program.write_text(f'#!/bin/sh\nexec {client} "$1"\n')
+        program.chmod(0o700)
+        with contextlib.closing(await asyncio.start_unix_server(pass_on, path)):
+            yield {
+                "SSH_ASKPASS": str(program),
+                "SSH_ASKPASS_REQUIRE": "force",
+                "DISPLAY": os.environ.get("DISPLAY", "none"),
+            }
+
+
+def question(text: str) -> Question:
+    """Return a prompt of ssh's as a question.
+
+    >>> question("Enter passphrase for key '/k': ").kind, question("me@a's password:").secret
+    ('passphrase', True)
+    """
+    if "continue connecting" in text:
+        return Question("host-key", text, False)
+    return Question("passphrase" if "passphrase" in text else "password", text, True)
 
 
 class SshConnection:
@@ -37,9 +128,10 @@ class SshConnection:
         self,
         connection: asyncssh.SSHClientConnection,
         environment: Mapping[str, str],
-        through: "SshConnection | None" = None,
-        proxy: Proxy | None = None,
+        through: "SshConnection | None",
+        opened: contextlib.AsyncExitStack,
     ) -> None:
+        """Close what was `opened` for it, a ProxyCommand, with the connection."""
         self.ssh = connection
         self.local_address: str = (
             through.local_address if through else _address(connection.get_extra_info("sockname"))
@@ -51,7 +143,7 @@ class SshConnection:
         self.far_address = "" if through else _address(connection.get_extra_info("peername"))
         """Where others reach the host; "" behind a jump host or proxy, where only it knows."""
         self._environment = environment
-        self._proxy = proxy
+        self._opened = opened
 
     async def run(self, command: str) -> "SshStream":
         """Run a command, without a terminal; closing the stream closes the connection.
@@ -105,8 +197,7 @@ class SshConnection:
                 await self.ssh.wait_closed()
         except TimeoutError:
             self.ssh.abort()
-        if self._proxy:
-            await self._proxy.close()
+        await self._opened.aclose()
 
 
 class SshStream:

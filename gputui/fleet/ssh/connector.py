@@ -2,31 +2,39 @@
 
 What the user's configuration says is evaluated by ssh (`configuration.py`), and asyncssh is given
 all of it explicitly, so that it reads no file by itself. Hosts that share a jump host share one
-connection to it. Every failure is a HostError (`refusals.py`). Imported when the first
-host needs it.
+connection to it. Every failure is a HostError with its hint. Imported when the first host needs it.
 """
 
 import asyncio
+import errno
+import os
 import random
+import shlex
+import socket
+import threading
+from asyncio.staggered import staggered_race
+from concurrent.futures import Future
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
+from typing import Any
 
 import asyncssh
 
 from gputui.errors import HostError
-from gputui.fleet.ssh import refusals
 from gputui.fleet.ssh.configuration import (
+    FAMILIES,
     ConfigurationError,
     Destination,
     Route,
+    SshConfiguration,
     route,
     this_machine,
 )
-from gputui.fleet.ssh.connection import ControlMaster, SshConnection
-from gputui.fleet.ssh.identities import Identities
-from gputui.fleet.ssh.login import Login, options_for
-from gputui.fleet.ssh.sockets import Askpass, Proxy, open_socket
+from gputui.fleet.ssh.connection import ControlMaster, SshConnection, running_proxy
+from gputui.fleet.ssh.host_keys import CONFIGURATION_HINT
+from gputui.fleet.ssh.login import Identities, Login, options_for
 from gputui.fleet.stages import PATIENT, Stages
 from gputui.model.hosts import Host
 from gputui.model.snapshot import HostState
@@ -34,6 +42,8 @@ from gputui.process.background import Shared
 
 EVALUATED_AT_ONCE = 8
 """The hosts of a large fleet are asked ssh about in turn, and waiting does not count as time."""
+NEXT_ADDRESS_S = 2.0
+"""How long an address is waited for before the next one of a name is tried as well."""
 DROPPED_TRIES = 8
 """sshd drops connections at random past MaxStartups (10): such a host is tried again soon."""
 HANDSHAKES_AT_ONCE = 32
@@ -44,9 +54,15 @@ JUMP_KEEPALIVE_S = 1.5
 JUMP_KEEPALIVES = 3
 """Unanswered ones after which another connection to a jump host is made: TCP would hold on to one
 for a quarter of an hour, with all the hosts behind it."""
+PROXY_LINES_S = 0.5
+"""How long the last lines of a ProxyCommand are waited for."""
 
+CONNECTING_HINT = "is the host up, and does a firewall let its SSH port through?"
+PORT_HINT = "is that port sshd's? Write the right one: host:port"
 
 Connection = SshConnection | ControlMaster
+AddressInfo = tuple[socket.AddressFamily, socket.SocketKind, int, str, Any]
+"""An answer of getaddrinfo."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +96,8 @@ class Connector:
             try:
                 way = await route(destination, this_machine(self._file), command)
             except ConfigurationError as error:
-                raise stages.error(*refusals.configuration(error, self._file)) from error
+                reason = f"{self._file or 'the SSH configuration'}: {error}"
+                raise stages.error(reason, CONFIGURATION_HINT) from error
         return await self._reach(way, stages)
 
     async def close(self) -> None:
@@ -99,7 +116,11 @@ class Connector:
                 if await master.is_alive():
                     return master
         if configuration.not_honoured:
-            raise stages.error(*refusals.not_honoured(configuration))
+            name, options = configuration.name, ", ".join(configuration.not_honoured)
+            raise stages.error(
+                f"the SSH configuration of {name} has {options}, which gputui cannot follow",
+                f"take it out for this host (`Host {name}` in ~/.ssh/config)",
+            )
         jump = await self._jump_host(route[:-1], stages) if route[:-1] else None
         for left in reversed(range(DROPPED_TRIES)):
             asked = stages.asked
@@ -110,7 +131,7 @@ class Connector:
                 if isinstance(login.verdict, HostError):
                     raise login.verdict from error
                 patient = stages.asked > asked if login.heard_version else not login.proxy
-                if not (left and patient and refusals.was_dropped(error)):
+                if not (left and patient and was_dropped(error)):
                     raise await self._refusal(login, error, stages) from error
                 stages.dropped += 1
                 await asyncio.sleep(random.uniform(0.05, 0.15) * (DROPPED_TRIES - left))
@@ -119,8 +140,7 @@ class Connector:
     async def _log_in(self, login: Login, jump: JumpHost | None, stages: Stages) -> SshConnection:
         """Make one connection: through a jump host, a ProxyCommand, or directly."""
         configuration, where = login.configuration, login.configuration.where
-        late = f"{where} took the connection, but said nothing as an SSH server"
-        hint = "is that port sshd's? Write the right one: host:port"
+        late, hint = f"{where} took the connection, but said nothing as an SSH server", PORT_HINT
         command, through = configuration.proxy_command, None
         if jump and isinstance(jump.connection, ControlMaster):
             command = jump.connection.proxy_command(configuration.hostname, configuration.port)
@@ -128,19 +148,16 @@ class Connector:
             through = jump.connection
         async with self._turns:
             algorithms = await login.keys.algorithms()
-        async with AsyncExitStack() as opened:
+        async with AsyncExitStack() as opened, AsyncExitStack() as attempt:
+            attempt.push_async_exit(login.close)
             sock = None
-            opened.push_async_exit(login.close)
             if command and not through:
-                login.proxy = Proxy(command, await Askpass(stages).start())
-                opened.push_async_callback(login.proxy.close)
+                login.proxy = await opened.enter_async_context(running_proxy(command, stages))
                 sock = login.proxy.socket
                 late, hint = f"its ProxyCommand did not lead to {where} in time", f"try: {command}"
             elif not through:
-                sock = await open_socket(configuration, stages)
+                sock = opened.enter_context(await open_socket(configuration, stages))
                 login.address = sock.getpeername()[0].partition("%")[0]
-            if sock:
-                opened.callback(sock.close)
             options = options_for(login, algorithms, sock)
             await login.turn.enter_async_context(jump.turns if jump else self._handshakes)
             async with login.turn, stages.enter(HostState.AUTHENTICATING, late, hint):
@@ -148,26 +165,25 @@ class Connector:
             if not login.is_trusted:
                 connection.abort()
                 raise asyncssh.HostKeyNotVerifiable("asyncssh did not have it checked")
-            opened.pop_all()
-        await login.close()
-        return SshConnection(connection, configuration.environment, through, login.proxy)
+            environment = configuration.environment
+            return SshConnection(connection, environment, through, opened.pop_all())
 
     async def _refusal(self, login: Login, error: Exception, stages: Stages) -> HostError:
         """Describe a failed login."""
-        configuration, dropped = login.configuration, refusals.was_dropped(error)
+        configuration, dropped = login.configuration, was_dropped(error)
         if login.proxy and dropped:
-            said = await login.proxy.last_log_lines()
-            return stages.error(*refusals.proxy(login.proxy.command, said), transient=True)
+            await login.proxy.child.wait(PROXY_LINES_S)
+            said = "; ".join(login.proxy.child.last_log_lines) or "it ended without a word"
+            hint = f"try it alone: {login.proxy.command}"
+            return stages.error(f"its ProxyCommand failed: {said}", hint, transient=True)
         if login.is_trusted and isinstance(error, asyncssh.DisconnectError) and not dropped:
             used = (*configuration.paths("identityfile"), configuration.agent)
-            problems = {
-                path: why for path, why in self._identities.problems.items() if path in used
-            }
-            return stages.error(*refusals.login(str(error), configuration, problems))
+            problems = self._identities.problems
+            doubts = [f"{path}: {problems[path]}" for path in sorted(problems.keys() & used)]
+            return stages.error(*refused_login(plain(str(error)), configuration, doubts))
         if login.heard_version and dropped and login.shown is None:
-            said_nothing = "it ended the key exchange"
-            return stages.error(*refusals.key_exchange(configuration.where, said_nothing))
-        return stages.error(*refusals.handshake(error, configuration.where), transient=True)
+            return stages.error(*no_algorithm(configuration.where, "it ended the key exchange"))
+        return stages.error(*failed_handshake(error, configuration.where), transient=True)
 
     async def _jump_host(self, route: Route, stages: Stages) -> JumpHost:
         """Return the shared connection to the last host of a route."""
@@ -185,3 +201,140 @@ class Connector:
         made = await self._reach(route, stages)
         made.keep_alive(JUMP_KEEPALIVE_S, JUMP_KEEPALIVES)
         return JumpHost(made, asyncio.Semaphore(THROUGH_A_JUMP_HOST))
+
+
+async def open_socket(configuration: SshConfiguration, stages: Stages) -> socket.socket:
+    """Resolve the name and connect to the first of its addresses that answers."""
+    name, port = configuration.hostname, configuration.port
+    late = f"{name} was not resolved in time"
+    async with stages.enter(HostState.RESOLVING, late, resolving_hint()):
+        found = await _resolve(name, port, FAMILIES.get(configuration.word("addressfamily"), 0))
+        sources = [await _source(configuration, each[0]) for each in found]
+    late = f"no answer from {configuration.where}"
+    bound_s = configuration.number("connecttimeout", 0)
+    async with stages.enter(HostState.CONNECTING, late, CONNECTING_HINT, bound_s=bound_s):
+        attempts = [partial(_connect, *pair) for pair in zip(found, sources, strict=True)]
+        winner, _, problems = await staggered_race(attempts, NEXT_ADDRESS_S)
+    if not isinstance(winner, socket.socket):
+        raise next((each for each in reversed(problems) if each), OSError("no address"))
+    return winner
+
+
+async def _resolve(name: str, port: int, family: int) -> list[AddressInfo]:
+    """Return the addresses of a name; raises socket.gaierror, or UnicodeError for no DNS name.
+
+    In a thread of its own: names that no server answers for hold up neither other hosts, as
+    they would in asyncio's few threads, nor the end of this process.
+    """
+    resolved: Future[list[AddressInfo]] = Future()
+    resolved.set_running_or_notify_cancel()
+
+    def resolve() -> None:
+        try:
+            resolved.set_result(list(socket.getaddrinfo(name, port, family, socket.SOCK_STREAM)))
+        except (OSError, UnicodeError) as error:
+            resolved.set_exception(error)
+
+    threading.Thread(target=resolve, name=f"resolve {name}", daemon=True).start()
+    return await asyncio.wrap_future(resolved)
+
+
+async def _source(configuration: SshConfiguration, family: int) -> Any:
+    """Return the address to connect from, by BindAddress or BindInterface; None for any."""
+    address, interface = configuration.word("bindaddress"), configuration.word("bindinterface")
+    if interface and not address:
+        import psutil
+
+        its = psutil.net_if_addrs().get(interface, ())
+        address = next((each.address for each in its if each.family == family), "")
+        if not address:
+            raise OSError(f"BindInterface {interface} has no address for it")
+    return (await _resolve(address, 0, family))[0][4] if address else None
+
+
+async def _connect(info: AddressInfo, source: Any) -> socket.socket:
+    family, kind, protocol, _, address = info
+    sock = socket.socket(family, kind, protocol)
+    try:
+        sock.setblocking(False)
+        if source is not None:
+            sock.bind(source)
+        await asyncio.get_running_loop().sock_connect(sock, address)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def resolving_hint() -> str:
+    """Return the hint for an unknown name; ssh's home is that of the user's passwd entry."""
+    home = this_machine().home
+    moved = os.environ.get("HOME", home) != home
+    file = f"{home}/.ssh/config (ssh does not look at $HOME)" if moved else "~/.ssh/config"
+    return f"correct the name, or give its HostName in {file}"
+
+
+def was_dropped(error: Exception) -> bool:
+    """Return whether the server closed before it sent its SSH version, as past MaxStartups."""
+    return isinstance(error, ConnectionResetError | BrokenPipeError | asyncssh.ConnectionLost)
+
+
+def refused_login(said: str, configuration: SshConfiguration, doubts: list[str]) -> tuple[str, str]:
+    """Return (reason, hint) for a host that refused every login that was offered."""
+    if configuration.is_on("hostbasedauthentication"):
+        doubts.append("HostbasedAuthentication was not tried: gputui does not have it")
+    reason = f"refused the login of {configuration.login_name}: {'; '.join((said, *doubts))}"
+    if "Too many authentication failures" in said:
+        return reason, (
+            "name its key in ~/.ssh/config: IdentityFile with IdentitiesOnly yes, so that "
+            "ssh-agent's others are not offered first"
+        )
+    lacks_gssapi = configuration.is_on("gssapiauthentication") and find_spec("gssapi") is None
+    kerberos = "; Kerberos needs: pip install gssapi" if lacks_gssapi else ""
+    return reason, (
+        f"{shlex.join(('ssh-copy-id', *configuration.again))}; "
+        f"or give an IdentityFile or User in ~/.ssh/config, or load ssh-agent{kerberos}"
+    )
+
+
+def failed_handshake(error: Exception, where: str) -> tuple[str, str]:
+    """Return (reason, hint) for a connection to `where` (address:port) without a login."""
+    match error:
+        case socket.gaierror() | UnicodeError():
+            name = where.rpartition(":")[0].strip("[]")
+            why = getattr(error, "strerror", "not a name that DNS allows")
+            return f"{name} does not resolve: {why}", resolving_hint()
+        case asyncssh.ChannelOpenError():
+            return f"the jump host cannot connect to {where}: {error.reason}", CONNECTING_HINT
+        case asyncssh.KeyExchangeFailed():
+            return no_algorithm(where, plain(error.reason))
+        case asyncssh.ConnectionLost():
+            return (
+                f"{where} closed the connection before the login: {plain(error.reason)}",
+                "its sshd may take no more connections at once (MaxStartups): retry",
+            )
+        case asyncssh.Error():
+            return f"{where} does not answer as an SSH server: {plain(error.reason)}", PORT_HINT
+        case OSError(errno=errno.ECONNREFUSED):
+            return (
+                f"{where} refuses the connection",
+                "start sshd there, or write the port it listens on: host:port",
+            )
+        case TimeoutError():
+            return f"no answer from {where}", CONNECTING_HINT
+        case OSError():
+            return f"{where}: {error.strerror or error or type(error).__name__}", CONNECTING_HINT
+    return f"{type(error).__name__}: {error}", ""
+
+
+def no_algorithm(where: str, said: str) -> tuple[str, str]:
+    """Return (reason, hint) for two ends that allow no algorithm in common."""
+    return (
+        f"{where} shares no SSH algorithm with us: {said}",
+        "allow what it has: KexAlgorithms, Ciphers or HostKeyAlgorithms +NAME in ~/.ssh/config",
+    )
+
+
+def plain(reason: str) -> str:
+    """Return what asyncssh said, without its full stop."""
+    return reason.strip().rstrip(".") or "no reason given"

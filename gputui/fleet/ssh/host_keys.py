@@ -25,9 +25,9 @@ import asyncssh
 from asyncssh.public_key import SSHOpenSSHCertificate
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
+from gputui.errors import HostError
 from gputui.fleet.addresses import is_loopback
-from gputui.fleet.ssh import refusals
-from gputui.fleet.ssh.configuration import SSH_PORT, SshConfiguration, Strict, substitute
+from gputui.fleet.ssh.configuration import SSH_PORT, SshConfiguration, substitute
 from gputui.fleet.stages import Question, Stages
 from gputui.process.child import ending, run
 
@@ -37,6 +37,7 @@ KRL_MAGIC = b"SSHKRL\n\0"
 HOST_CERTIFICATE = 2
 """The type of a host's certificate. Source: PROTOCOL.certkeys."""
 BOUND_S = 10.0
+CONFIGURATION_HINT = "correct it: `ssh -G HOST` shows"
 
 
 class Marker(StrEnum):
@@ -110,8 +111,10 @@ def remember(path: str, names: Iterable[str], key: str, *, hash_names: bool) -> 
     """Add a server's key to a file, as ssh does; raises OSError, and leaves no half a line."""
     if Path(path).parent.name == ".ssh":
         Path(path).parent.mkdir(mode=0o700, exist_ok=True)
-    listed = [hashed(name, secrets.token_bytes(20)) for name in names] if hash_names else None
-    lines = "".join(f"{each} {key}\n" for each in listed or [",".join(names)]).encode()
+    listed = [",".join(names)]
+    if hash_names:
+        listed = [hashed(name, secrets.token_bytes(20)) for name in names]
+    lines = "".join(f"{each} {key}\n" for each in listed).encode()
     handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     with os.fdopen(handle, "rb+") as file:
         size = file.seek(0, os.SEEK_END)
@@ -151,15 +154,15 @@ class Shown:
         return cls(blob, certificate.key, certificate)
 
     @property
+    def signer(self) -> asyncssh.SSHKey | None:
+        """The authority's key of a certificate."""
+        return self.certificate.signing_key if self.certificate else None
+
+    @property
     def fingerprint(self) -> str:
         """The key's kind and fingerprint: `ED25519 SHA256:…`."""
         kind = self.key.get_algorithm().removeprefix("ssh-").removeprefix("ecdsa-sha2-")
         return f"{kind.upper()} {self.key.get_fingerprint()}"
-
-    @property
-    def line(self) -> str:
-        """The key as known_hosts has it, without a name."""
-        return " ".join(self.key.export_public_key().decode().split()[:2])
 
 
 def judge(
@@ -202,10 +205,12 @@ class HostKeys:
     """The known keys of one server, looked up under HostKeyAlias, else HostName and the port."""
 
     def __init__(self, configuration: SshConfiguration, stages: Stages) -> None:
-        self.files = configuration.known_hosts("userknownhostsfile")
+        self._files = configuration.known_hosts("userknownhostsfile")
         self._alias = configuration.word("hostkeyalias")
         self._configuration = configuration
         self._stages = stages
+        self._strict = configuration.word("stricthostkeychecking")
+        """As `ssh -G` prints it: true, false, ask or accept-new."""
         self._host = configuration.hostname.lower()
         self.name = self._alias or known_name(self._host, configuration.port)
         self._found: dict[str, list[Entry]] = {}
@@ -226,36 +231,41 @@ class HostKeys:
         if not for_localhost and not self._alias and is_loopback(address):
             return True
         if await self._is_listed_as_revoked(shown):
-            raise self._stages.error(*refusals.revoked_host_key(self.name, shown.fingerprint))
+            raise self._revoked(shown)
         key, least_bits = shown.key.pyca_key, configuration.number("requiredrsasize", 1024)
         if isinstance(key, RSAPublicKey) and key.key_size < least_bits:
-            raise self._stages.error(*refusals.weak_host_key(self.name, least_bits))
+            raise self._stages.error(
+                f"the host key of {self.name} is an RSA key of fewer than {least_bits} bits",
+                "give the host a longer key; or set RequiredRSASize in ~/.ssh/config",
+            )
         known = await self._known(self.name, "HOSTNAME", shown)
+        verdict = judge(known, shown.key, shown.signer)
         if shown.certificate:
-            verdict = judge(known, shown.key, shown.certificate.signing_key)
             if verdict is Verdict.KNOWN and not (doubt := self._doubt(shown)):
                 return True
-            if verdict is Verdict.REVOKED:
-                return self._overlook(shown, verdict)
             if verdict is Verdict.NEW and await self._is_known_without_port(shown):
                 return True
-        verdict = judge(known, shown.key)
+            if verdict is not Verdict.REVOKED:
+                verdict = judge(known, shown.key)
         if verdict in (Verdict.CHANGED, Verdict.REVOKED):
-            return self._overlook(shown, verdict)
+            if self._strict == "false":
+                return False
+            raise self._revoked(shown) if verdict is Verdict.REVOKED else self._changed(shown)
         by_address = await self._by_address(shown, address)
         names = [self._with_port(address)] if by_address is Verdict.NEW else []
-        if verdict is Verdict.KNOWN:
-            self._remember(shown, names)
-        elif not await self._is_known_without_port(shown):
+        if verdict is Verdict.NEW and not await self._is_known_without_port(shown):
             await self._accept(shown, doubt)
-            self._remember(shown, [self.name, *names])
+            names = [self.name, *names]
+        elif verdict is Verdict.NEW:
+            names = []
+        self._remember(shown, names)
         if by_address is Verdict.CHANGED:
-            await self._accept_address(shown, address)
+            await self._accept_address(address)
         return True
 
     async def _known(self, name: str, why: str, shown: Shown | None = None) -> list[Entry]:
         """Return the entries for a name from the files and KnownHostsCommand; raises HostError."""
-        files = (*self.files, *self._configuration.known_hosts("globalknownhostsfile"))
+        files = (*self._files, *self._configuration.known_hosts("globalknownhostsfile"))
         try:
             if name not in self._found:
                 self._found[name] = await find(files, name)
@@ -266,32 +276,27 @@ class HostKeys:
                 file.flush()
                 return [*self._found[name], *await find([file.name], name)]
         except (OSError, ValueError) as error:
-            raise self._stages.error(*refusals.configuration(error)) from error
+            raise self._unusable(error) from error
 
     async def _by_command(self, name: str, why: str, shown: Shown | None) -> str:
         """Return the output of KnownHostsCommand; raises ValueError. Source: ssh_config(5)."""
-        key = shown.key if shown else None
         tokens = {
             **self._configuration.tokens,
-            "f": key.get_fingerprint() if key else "NONE",
+            "f": shown.key.get_fingerprint() if shown else "NONE",
             "H": name,
             "I": why,
             "K": base64.b64encode(shown.blob).decode() if shown else "NONE",
             "t": kind_of(shown.blob) if shown else "NONE",
         }
-        words = [
-            substitute(word, tokens)
-            for word in shlex.split(self._configuration.word("knownhostscommand"))
-        ]
+        words = shlex.split(self._configuration.word("knownhostscommand"))
         try:
-            ended = await run(words, BOUND_S)
+            ended = await run([substitute(word, tokens) for word in words], BOUND_S)
         except OSError as error:
             raise ValueError(f"KnownHostsCommand {words[0]}: {error.strerror}") from error
-        if ended.status:
-            raise ValueError(f"KnownHostsCommand {words[0]} {ending(ended.status)}")
-        if ended.status is None:
-            raise ValueError(f"KnownHostsCommand {words[0]} took more than {BOUND_S:g} s")
-        return ended.output
+        if ended.status == 0:
+            return ended.output
+        how = f"took more than {BOUND_S:g} s" if ended.status is None else ending(ended.status)
+        raise ValueError(f"KnownHostsCommand {words[0]} {how}")
 
     async def _is_listed_as_revoked(self, shown: Shown) -> bool:
         """Return whether RevokedHostKeys lists the server's key; raises HostError."""
@@ -302,10 +307,8 @@ class HostKeys:
             if data.startswith(KRL_MAGIC):
                 return await _is_in_krl(path, shown)
         except (OSError, ValueError) as error:
-            problem = ValueError(f"RevokedHostKeys {path}: {error}")
-            raise self._stages.error(*refusals.configuration(problem)) from error
-        signers = [shown.certificate.signing_key] if shown.certificate else []
-        keys = {base64.b64encode(each.public_data) for each in (shown.key, *signers)}
+            raise self._unusable(ValueError(f"RevokedHostKeys {path}: {error}")) from error
+        keys = {base64.b64encode(each.public_data) for each in (shown.key, shown.signer) if each}
         lines = [line.split() for line in data.splitlines() if not line.startswith(b"#")]
         return any(keys.intersection(words) for words in lines)
 
@@ -326,57 +329,65 @@ class HostKeys:
         if self._alias or self._configuration.port == SSH_PORT:
             return False
         known = await self._known(self._host, "HOSTNAME", shown)
-        signer = shown.certificate.signing_key if shown.certificate else None
-        certified = signer and judge(known, shown.key, signer) is Verdict.KNOWN
+        certified = shown.signer and judge(known, shown.key, shown.signer) is Verdict.KNOWN
         if certified and not self._doubt(shown):
             return True
         return judge(known, shown.key) is Verdict.KNOWN
 
     async def _by_address(self, shown: Shown, address: str) -> Verdict:
         """Return the verdict of CheckHostIP: KNOWN if it is off."""
-        if (
-            not self._configuration.is_on("checkhostip")
-            or address in ("", self._host)
-            or is_loopback(address)
-        ):
+        checked = self._configuration.is_on("checkhostip")
+        if not checked or address in ("", self._host) or is_loopback(address):
             return Verdict.KNOWN
         return judge(await self._known(self._with_port(address), "ADDRESS", shown), shown.key)
 
     def _with_port(self, host: str) -> str:
         return known_name(host, self._configuration.port)
 
-    def _overlook(self, shown: Shown, verdict: Verdict) -> bool:
-        """Refuse a changed or revoked key; StrictHostKeyChecking=no takes it without passwords."""
-        if self._configuration.strict is Strict.NO:
-            return False
-        if verdict is Verdict.REVOKED:
-            raise self._stages.error(*refusals.revoked_host_key(self.name, shown.fingerprint))
-        raise self._stages.error(
-            *refusals.changed_host_key(self.name, shown.fingerprint, self.files)
+    def _unusable(self, error: Exception) -> HostError:
+        return self._stages.error(f"the SSH configuration: {error}", CONFIGURATION_HINT)
+
+    def _revoked(self, shown: Shown) -> HostError:
+        return self._stages.error(f"the host key of {self.name} is revoked: {shown.fingerprint}")
+
+    def _changed(self, shown: Shown) -> HostError:
+        known = " or ".join(path for path in self._files if Path(path).exists()) or "the system"
+        file = next(iter(self._files), "~/.ssh/known_hosts")
+        forget = shlex.join(("ssh-keygen", "-R", self.name, "-f", file))
+        return self._stages.error(
+            f"the host key of {self.name} has changed: it is now {shown.fingerprint}, and {known} "
+            "has another; this may be another machine that pretends to be it",
+            f"if the host was installed again, forget its old key: {forget}",
         )
 
     async def _accept(self, shown: Shown, doubt: str) -> None:
         """Accept an unknown key as StrictHostKeyChecking says; raises HostError."""
-        strict, files = self._configuration.strict, self.files
-        accepted = bool(files) and strict in (Strict.NO, Strict.ACCEPT_NEW)
-        if files and strict is Strict.ASK:
-            question = refusals.host_key_question(self.name, shown.fingerprint, files[0], doubt)
-            accepted = await self._ask(question)
+        accepted = bool(self._files) and self._strict in ("false", "accept-new")
+        if self._files and self._strict == "ask":
+            accepted = await self._ask(
+                f"The host key of {self.name} is not known{f' ({doubt})' if doubt else ''}. "
+                f"Its fingerprint is {shown.fingerprint}. Trust it, and write it to "
+                f"{self._files[0]}?"
+            )
         if not accepted:
+            reason = f"the host key of {self.name} is not known: {shown.fingerprint}"
+            again = ("ssh", "-o", "StrictHostKeyChecking=accept-new", *self._configuration.again)
             raise self._stages.error(
-                *refusals.unknown_host_key(
-                    self.name, shown.fingerprint, doubt, self._configuration.again
-                )
+                f"{reason}; {doubt}" if doubt else reason,
+                f"if that is its fingerprint, accept it: {shlex.join((*again, 'true'))}",
             )
 
-    async def _accept_address(self, shown: Shown, address: str) -> None:
+    async def _accept_address(self, address: str) -> None:
         """Accept a key that is not the one known for its address; raises HostError."""
-        strict = self._configuration.strict
-        reason, hint = refusals.other_key_of_address(self.name, self._with_port(address))
-        if strict is Strict.ASK and await self._ask(f"{reason}. Connect nevertheless?"):
+        where = self._with_port(address)
+        reason = f"the host key of {self.name} is not the one on record for its address {where}"
+        if self._strict == "ask" and await self._ask(f"{reason}. Connect nevertheless?"):
             return
-        if strict is not Strict.NO:
-            raise self._stages.error(reason, hint)
+        if self._strict != "false":
+            forget = f"ssh-keygen -R {shlex.quote(where)}"
+            raise self._stages.error(
+                reason, f"if the address has changed hands, forget it: {forget}"
+            )
 
     async def _ask(self, text: str) -> bool:
         if not self._configuration.prompts:
@@ -386,13 +397,12 @@ class HostKeys:
 
     def _remember(self, shown: Shown, names: Sequence[str]) -> None:
         """Write a key down, for these names; ssh, too, goes on where it cannot."""
-        if not names or not self.files:
+        if not names or not self._files:
             return
-        path = self.files[0]
+        path, hash_names = self._files[0], self._configuration.is_on("hashknownhosts")
+        line = " ".join(shown.key.export_public_key().decode().split()[:2])
         try:
-            remember(
-                path, names, shown.line, hash_names=self._configuration.is_on("hashknownhosts")
-            )
+            remember(path, names, line, hash_names=hash_names)
         except OSError as error:
             logger.warning("the host key of %s is not remembered: %s: %s", self.name, path, error)
 
@@ -410,8 +420,8 @@ async def _is_in_krl(path: str, shown: Shown) -> bool:
 
 def signed_with(shown: Shown) -> str:
     """Return the algorithm of a certificate's signature, which follows its authority's key."""
-    assert shown.certificate
-    key = shown.certificate.signing_key.public_data
+    assert shown.signer
+    key = shown.signer.public_data
     signature = shown.blob.rpartition(len(key).to_bytes(4, "big") + key)[2][4:]
     return kind_of(signature)
 

@@ -1,9 +1,18 @@
-"""The client's side of one handshake: which host key is taken, which keys and passwords offered."""
+"""The client's side of one handshake: which host key is taken, which keys and passwords offered.
+
+Keys are those of ssh-agent and of files, in the order in which ssh tries them. A private key that
+is encrypted is opened when a server has said that it would take it, as ssh does; each file is read,
+and its passphrase asked for, once for all the hosts of a fleet.
+"""
 
 import asyncio
 import contextlib
+import os
 import socket
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import asyncssh
@@ -14,20 +23,206 @@ from asyncssh.public_key import get_certificate_algs, get_public_key_algs
 
 from gputui.errors import HostError
 from gputui.fleet.ssh.configuration import SshConfiguration
+from gputui.fleet.ssh.connection import Proxy
 from gputui.fleet.ssh.host_keys import HostKeys, Shown
-from gputui.fleet.ssh.identities import Identities
-from gputui.fleet.ssh.sockets import Proxy
 from gputui.fleet.stages import PATIENT, Question, Stages
+from gputui.process.background import Shared
+from gputui.process.child import run
+
+NOT_A_KEY = (OSError, ValueError, asyncssh.KeyImportError, asyncssh.KeyEncryptionError)
+READ_S = 10.0
+AGENT_S = 60.0
+"""How long ssh-agent may take: it may wait for a person who unlocks it."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFile:
+    """An IdentityFile."""
+
+    path: str
+    public: asyncssh.SSHKey | None
+    """None where only the private key would say, and that is encrypted."""
+    private: asyncssh.SSHKey | None
+    """None for one that is encrypted, or that only ssh-agent has."""
+    encrypted: bytes
+    """The file of an encrypted key; b"" for none."""
+
+    @property
+    def blob(self) -> bytes:
+        """The public key as SSH sends it; b"" where it is not known."""
+        return self.public.public_data if self.public else b""
+
+
+class FileKeyPair(asyncssh.SSHKeyPair):
+    """A key of a file, opened when it is to sign."""
+
+    def __init__(
+        self,
+        public: asyncssh.SSHKey,
+        certificate: asyncssh.SSHCertificate | None,
+        opened: Callable[[], Awaitable[asyncssh.SSHKey]],
+    ) -> None:
+        kinds = public.sig_algorithms
+        super().__init__(
+            public.algorithm, public.algorithm, kinds, kinds, public.public_data, None, certificate
+        )
+        self._opened = opened
+
+    async def sign_async(self, data: bytes) -> bytes:
+        """Sign; raises ValueError, which makes asyncssh try the next key."""
+        return (await self._opened()).sign(data, self.sig_algorithm)
+
+
+class Identities:
+    """The key files of one fleet, and the passphrases of them."""
+
+    def __init__(self) -> None:
+        self._files: dict[tuple[str, float], Shared[KeyFile]] = {}
+        self._opened: dict[str, Shared[asyncssh.SSHKey]] = {}
+        self.problems: dict[str, str] = {}
+        """Path → why a key file could not be used."""
+
+    async def keys(
+        self,
+        configuration: SshConfiguration,
+        agent: asyncssh.SSHAgentClient | None,
+        stages: Stages,
+    ) -> AsyncIterator[asyncssh.SSHKeyPair]:
+        """Yield the keys to offer. Source: pubkey_prepare in OpenSSH's sshconnect2.c.
+
+        First come certificates that the configuration names, then ssh-agent's keys, those first
+        that an IdentityFile names, then keys of files, each before a certificate next to it.
+        """
+        read = [await self._read(path) for path in configuration.paths("identityfile")]
+        files = [file for file in read if file]
+        beside = {file.path: _certificate(f"{file.path}-cert.pub") for file in files}
+        given = configuration.paths("certificatefile")
+        held = await self._held(configuration.agent, agent, stages)
+
+        def opener(file: KeyFile) -> Callable[[], Awaitable[asyncssh.SSHKey]]:
+            return partial(self._open, file, stages, configuration.prompts)
+
+        async def certified(
+            certificate: asyncssh.SSHCertificate,
+        ) -> Sequence[asyncssh.SSHKeyPair]:
+            """Return a certificate with the private key for it, where there is one."""
+            blob = certificate.key.public_data
+            if agent and blob in held:
+                (pair,) = await agent.get_keys([blob])
+                pair.set_certificate(certificate)
+                return [pair]
+            private = (each for each in files if each.blob == blob and _has_private(each))
+            return [FileKeyPair(certificate.key, certificate, opener(each)) for each in private][:1]
+
+        for certificate in filter(None, map(_certificate, given)):
+            for pair in await certified(certificate):
+                yield pair
+        named = [file.blob for file in files]
+        named += [own.public_data for own in beside.values() if own]
+        for pair in sorted(held.values(), key=lambda pair: pair.public_data not in named):
+            if pair.public_data in named or not configuration.is_on("identitiesonly"):
+                yield pair
+        for file in files:
+            if file.blob not in held and _has_private(file):
+                with contextlib.suppress(ValueError):
+                    public = file.public or (await opener(file)()).convert_to_public()
+                    yield FileKeyPair(public, None, opener(file))
+            if not given and (own := beside[file.path]):
+                for pair in await certified(own):
+                    yield pair
+
+    async def _open(self, file: KeyFile, stages: Stages, tries: int) -> asyncssh.SSHKey:
+        """Return the private key of a file; raises ValueError without its passphrase."""
+        if file.private:
+            return file.private
+        opened = self._opened.setdefault(file.path, Shared())
+        with stages.pause():
+            return await opened.get(partial(self._ask, file, stages, tries))
+
+    async def _ask(self, file: KeyFile, stages: Stages, tries: int) -> asyncssh.SSHKey:
+        text = f"Passphrase of the key {file.path}"
+        question = Question("passphrase", text, True)
+        for _ in range(tries):
+            if not (answer := await stages.ask(question)):
+                break
+            with contextlib.suppress(asyncssh.KeyImportError, asyncssh.KeyEncryptionError):
+                key = await asyncio.to_thread(asyncssh.import_private_key, file.encrypted, answer)
+                self.problems.pop(file.path, None)
+                return key
+            self.problems[file.path] = "its passphrase was wrong"
+            question = replace(question, text=f"Wrong. {text}")
+        raise ValueError(self.problems.setdefault(file.path, "no passphrase was given"))
+
+    async def _read(self, path: str) -> KeyFile | None:
+        """Return a key file, read once; None where it cannot be used."""
+        there = path if Path(path).exists() else f"{path}.pub"
+        try:
+            status = Path(there).stat()
+            shared = self._files.setdefault((there, status.st_mtime), Shared())
+            file = await shared.get(partial(_read_key_file, path, there))
+        except FileNotFoundError:
+            return None
+        except NOT_A_KEY as error:
+            self.problems[path] = getattr(error, "strerror", None) or str(error)
+            return None
+        # ssh uses no private key of its own user's that others may read. Source: authfile.c.
+        if _has_private(file) and status.st_uid == os.getuid() and status.st_mode & 0o077:
+            self.problems[path] = f"others may read it, so it is not used: chmod 600 {path}"
+            return replace(file, private=None, encrypted=b"")
+        return file
+
+    async def _held(
+        self, path: str, agent: asyncssh.SSHAgentClient | None, stages: Stages
+    ) -> dict[bytes, asyncssh.SSHKeyPair]:
+        """Return ssh-agent's keys, by public key; {} if it does not answer."""
+        if agent is None:
+            return {}
+        self.problems.pop(path, None)
+        try:
+            async with asyncio.timeout(AGENT_S):
+                with stages.pause():
+                    return {pair.public_data: pair for pair in await agent.get_keys()}
+        except TimeoutError:
+            self.problems[path] = f"ssh-agent did not answer within {AGENT_S:g} s"
+        except (OSError, ValueError):
+            pass
+        return {}
+
+
+def _has_private(file: KeyFile) -> bool:
+    return bool(file.private or file.encrypted)
+
+
+async def _read_key_file(path: str, there: str) -> KeyFile:
+    """Return the key of a file, private or public; raises what `NOT_A_KEY` lists.
+
+    ssh-keygen finds the public key in a file, in its .pub file, or in the head of a private key.
+    """
+    data = Path(there).read_bytes()
+    ended = await run(["ssh-keygen", "-e", "-P", "", "-f", path], READ_S)
+    public = None
+    with contextlib.suppress(asyncssh.KeyImportError):
+        public = asyncssh.import_public_key(ended.output) if ended.status == 0 else None
+    if b"PRIVATE KEY-----" not in data:
+        return KeyFile(path, public or asyncssh.import_public_key(data), None, b"")
+    try:
+        key = asyncssh.import_private_key(data)
+    except (asyncssh.KeyImportError, asyncssh.KeyEncryptionError):
+        return KeyFile(path, public, None, data)
+    return KeyFile(path, key.convert_to_public(), key, b"")
+
+
+def _certificate(path: str) -> asyncssh.SSHCertificate | None:
+    with contextlib.suppress(*NOT_A_KEY):
+        return asyncssh.read_certificate(path)
+    return None
 
 
 class Login(asyncssh.SSHClient):
     """Answers asyncssh's questions during a handshake, asking the user where necessary."""
 
     def __init__(
-        self,
-        configuration: SshConfiguration,
-        identities: Identities,
-        stages: Stages,
+        self, configuration: SshConfiguration, identities: Identities, stages: Stages
     ) -> None:
         self.configuration = configuration
         self.keys = HostKeys(configuration, stages)
@@ -77,8 +272,7 @@ class Login(asyncssh.SSHClient):
     def _exchanged(self, key_data: bytes) -> asyncssh.SSHKey:
         """Return the key that must have signed a key exchange, the same in all of them."""
         self._stages.progress()
-        if self.shown is None:
-            self.shown = Shown.of(key_data)
+        self.shown = self.shown or Shown.of(key_data)
         if self.shown.blob != key_data:
             raise asyncssh.HostKeyNotVerifiable("the server has another host key now")
         return self.shown.key
@@ -177,9 +371,20 @@ def options_for(
     """
     configuration = login.configuration
 
-    def allowed(option: str, had: Callable[[], Iterable[bytes]]) -> Sequence[str]:
-        return _allowed(option, configuration.names(option.lower()), had)
+    def allowed(option: str, had: Iterable[bytes], names: Sequence[str] = ()) -> Sequence[str]:
+        """Return the allowed algorithms that asyncssh has, too; () leaves it the choice."""
+        names = names or configuration.names(option.lower())
+        ours = {name.decode() for name in had}
+        both = [name for name in names if name in ours]
+        if names and not both:
+            raise ValueError(f"{option} allows only {','.join(names)}, which gputui does not have")
+        return both or ()
 
+    kinds = [*get_public_key_algs(), *get_certificate_algs()]
+    ciphers = allowed("Ciphers", get_encryption_algs())
+    if ciphers and ciphers[0].startswith("chacha20"):
+        # ssh's first choice takes asyncssh 47 µs for a packet, AES-GCM 7.
+        ciphers = sorted(ciphers, key=lambda name: "-gcm" not in name)
     return {
         "config": None,
         "host": configuration.hostname,
@@ -202,40 +407,9 @@ def options_for(
         "compression_algs": ["none"],
         "login_timeout": 0,
         "connect_timeout": None,
-        "kex_algs": allowed("KexAlgorithms", get_kex_algs),
-        "encryption_algs": quick(allowed("Ciphers", get_encryption_algs)),
-        "mac_algs": allowed("MACs", get_mac_algs),
-        "server_host_key_algs": _allowed(
-            "HostKeyAlgorithms",
-            host_keys,
-            lambda: [*get_public_key_algs(), *get_certificate_algs()],
-        ),
-        "signature_algs": allowed("PubkeyAcceptedAlgorithms", get_public_key_algs),
+        "kex_algs": allowed("KexAlgorithms", get_kex_algs()),
+        "encryption_algs": ciphers,
+        "mac_algs": allowed("MACs", get_mac_algs()),
+        "server_host_key_algs": allowed("HostKeyAlgorithms", kinds, host_keys),
+        "signature_algs": allowed("PubkeyAcceptedAlgorithms", get_public_key_algs()),
     }
-
-
-def _allowed(
-    option: str, allowed: Sequence[str], had: Callable[[], Iterable[bytes]]
-) -> Sequence[str]:
-    """Return the allowed algorithms that asyncssh has, too; raises ValueError, by name, for none.
-
-    () leaves the choice to asyncssh.
-    """
-    ours = {name.decode() for name in had()}
-    both = [name for name in allowed if name in ours]
-    if allowed and not both:
-        raise ValueError(f"{option} allows only {','.join(allowed)}, which gputui does not have")
-    return both or ()
-
-
-def quick(ciphers: Sequence[str]) -> Sequence[str]:
-    """Return ciphers in the order to offer them: AES-GCM before ChaCha20, which is ssh's first.
-
-    asyncssh takes 7 µs for a packet of the one, and 47 µs for one of the other.
-
-    >>> quick(["chacha20-poly1305@openssh.com", "aes128-ctr", "aes256-gcm@openssh.com"])[0]
-    'aes256-gcm@openssh.com'
-    """
-    if not ciphers or not ciphers[0].startswith("chacha20"):
-        return ciphers
-    return sorted(ciphers, key=lambda name: "-gcm" not in name)
