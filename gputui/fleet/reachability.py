@@ -1,16 +1,14 @@
 """Whether this machine reaches the workers of each host, and they each other.
 
-Workers listen on ports of their own, so every host opens such a port for the others to try. Each
-pair of hosts is tried once, both ways, when the later of the two is checked. Where a way is closed,
-the later one fails, unless the earlier one fails its own check: one host behind a firewall must not
-take those down that start with it.
+Workers listen on ports of their own, so every host opens such a port for the others to try. A host
+passes once it was tried, both ways, with all that passed before. Where a way is closed, the later
+one fails: a host behind a firewall does not pass, and so takes none down that start with it.
 """
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from gputui.fleet import checks
 from gputui.fleet.addresses import (
@@ -25,6 +23,7 @@ from gputui.fleet.addresses import (
 )
 from gputui.fleet.host import FleetHost
 from gputui.fleet.session import AgentSession
+from gputui.fleet.stages import Stages
 from gputui.model.snapshot import HostState
 from gputui.protocol.agent import Listen, Listening, Reach, Reached
 
@@ -47,16 +46,13 @@ AskAgent = Callable[[Listen | Reach], Awaitable[Any]]
 """Has an agent carry an order out; returns the answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class End:
+class End(NamedTuple):
     """A host whose workers others are to reach."""
 
     name: str
     address: str
     """Where its workers listen, without brackets."""
     ask: AskAgent
-    usable: asyncio.Future[bool] = field(default_factory=lambda: asyncio.Future())
-    """The end of its own check. Waited for with `asyncio.wait`, which does not cancel it."""
 
 
 class Ways:
@@ -73,8 +69,6 @@ class Ways:
         self._own_address = own_address
         self._out_of_patience = out_of_patience
         self._waiting_since: float | None = None
-        self._checked: dict[FleetHost, End] = {}
-        """The hosts in the order in which they were checked."""
 
     def own_address(self, end: str) -> str:
         """Return where workers of this machine listen, for other machines.
@@ -126,11 +120,9 @@ class Ways:
             reason = f"its workers cannot listen on {bracketed(address)}: {opened.error}"
             raise stages.error(reason, "listen=ADDRESS on its line names one of its addresses")
         async with stages.enter(HostState.CHECKING, "the ways to its workers: no answer"):
-            blocked = await self._blocked(
-                host, End(host.name, address, host.ask_agent), opened.port
-            )
-        if blocked:
-            raise stages.error(blocked, HINT)
+            end = End(host.name, address, host.ask_agent)
+            if closed := await self._closed(host, end, opened.port, stages):
+                raise stages.error(closed, HINT)
         return address
 
     async def _address_for_others(
@@ -164,41 +156,37 @@ class Ways:
                 return f"the workers of {other.name}", address
         return "", ""
 
-    async def _blocked(self, host: FleetHost, end: End, port: int) -> str | None:
+    async def _closed(self, host: FleetHost, end: End, port: int, stages: Stages) -> str:
         """Return the first way to or from a host's workers that is closed; "" for none.
 
-        The host listens on `port`. It is tried with this machine and the hosts that were checked
-        before it.
+        The host listens on `port`. It is tried with this machine, and with the hosts that have
+        passed or pass meanwhile.
         """
-        there = {
-            other: each
-            for other, each in self._checked.items()
-            if self._hosts.get(other.name) is other and other is not host
-            if other.state is not HostState.FAILED
-        }
-        self._checked = {**there, host: end}
-        error = None
-        try:
-            error = await _first_closed(
-                port, end, list(there.values())[:MOST_OTHERS], host.local_address
-            )
-        finally:
-            end.usable.set_result(error == "")
+        error = await from_here(host.local_address, end, port)
+        tried: list[str] = []
+        while not error and (others := self._passed(host, tried)):
+            tried += [other.name for other in others]
+            errors = await asyncio.gather(*(_both_ways(end, port, other) for other in others))
+            error = next(filter(None, errors), "")
+            stages.progress()
         return error
 
+    def _passed(self, host: FleetHost, tried: Collection[str]) -> list[End]:
+        """Return the hosts that a host is still to be tried with."""
+        found = [
+            End(other.name, other.listen_address.strip("[]"), other.ask_agent)
+            for other in self._hosts.values()
+            if other is not host and other.name not in tried
+            if other.listen_address and not is_loopback(other.listen_address)
+            if other.state is not HostState.FAILED
+        ]
+        return found[: MOST_OTHERS - len(tried)]
 
-async def _first_closed(port: int, end: End, others: Sequence[End], here: str) -> str:
-    ports = await asyncio.gather(*(open_port(other) for other in others))
-    ways = [(end, from_here(here, end, port))]
-    for other, there in zip(others, ports, strict=True):
-        ways += [(other, between(other, end, port)), (other, between(end, other, there))]
-    errors = await asyncio.gather(*(way for _, way in ways))
-    for (other, _), error in zip(ways, errors, strict=True):
-        if error and other is not end:
-            await asyncio.wait([other.usable])
-        if error and (other is end or other.usable.result()):
-            return error
-    return ""
+
+async def _both_ways(end: End, port: int, other: End) -> str:
+    there = await open_port(other)
+    errors = await asyncio.gather(between(other, end, port), between(end, other, there))
+    return next(filter(None, errors), "")
 
 
 def closed(source: str, near: str, target: str, far: str, error: str) -> str:
@@ -211,13 +199,18 @@ def closed(source: str, near: str, target: str, far: str, error: str) -> str:
     return f"{source}{near} cannot reach the workers of {target} at {bracketed(far)}: {error}"
 
 
-async def open_port(end: End) -> int:
-    """Have a host open a port; 0 where it does not."""
+async def _answer(end: End, order: Listen | Reach) -> Any:
+    """Have an agent carry an order out; None where it does not answer."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(ANSWER_S):
-            opened: Listening = await end.ask(Listen(end.address))
-            return opened.port
-    return 0
+            return await end.ask(order)
+    return None
+
+
+async def open_port(end: End) -> int:
+    """Have a host open a port; 0 where it does not."""
+    opened: Listening | None = await _answer(end, Listen(end.address))
+    return opened.port if opened else 0
 
 
 async def from_here(here: str, end: End, port: int) -> str:
@@ -238,11 +231,8 @@ async def from_here(here: str, end: End, port: int) -> str:
 
 async def between(source: End, target: End, port: int) -> str:
     """Try a port of a host from another one; return the way where that is closed, or ""."""
-    if port:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(ANSWER_S):
-                reached: Reached = await source.ask(Reach(target.address, port, CONNECT_S))
-                if reached.error:
-                    names = source.name, source.address, target.name, target.address
-                    return closed(*names, reached.error)
-    return ""
+    order = Reach(target.address, port, CONNECT_S)
+    reached: Reached | None = await _answer(source, order) if port else None
+    if not reached or not reached.error:
+        return ""
+    return closed(source.name, source.address, target.name, target.address, reached.error)
