@@ -6,6 +6,7 @@ its version and hash: pip resolves, for this machine's Python and platform: they
 """
 
 import asyncio
+import contextlib
 import hashlib
 import json
 import os
@@ -21,9 +22,8 @@ from typing import Any
 from gputui.errors import GputuiError, HostError, UsageError
 from gputui.fleet.deploy import remote
 from gputui.fleet.deploy.start_agent import AgentOpener
-from gputui.fleet.fleet_settings import FleetSettings, installed_here
 from gputui.fleet.session import AgentChannel
-from gputui.fleet.stages import Ask, Stages
+from gputui.fleet.stages import Ask, FleetSettings, Stages, installed_here
 from gputui.model.hosts import Host
 
 BOUND_S = 1800.0
@@ -79,10 +79,10 @@ def read_source(
     if wheels and not found:
         raise UsageError(f"{wheels}: no wheel (.whl) in this folder")
     for name in NEEDED[:2] if text else ():
-        pinned = re.search(rf"^{name}==([^\s;\\]+)", text, re.MULTILINE)
-        if not pinned or pinned[1] != installed_here().get(name):
+        pinned, here = re.search(rf"^{name}==([^\s;\\]+)", text, re.M), installed_here().get(name)
+        if not pinned or pinned[1] != here:
             there = f"{name} {pinned[1]}" if pinned else f"no {name}"
-            raise UsageError(f"{lock}: {there}, but {installed_here().get(name)} is used here")
+            raise UsageError(f"{lock}: {there}, but {here} is used here")
     return PackageSource(text, found, index, host_settings, builds)
 
 
@@ -121,8 +121,8 @@ def pins() -> tuple[str, ...]:
 
 def cupy_version() -> tuple[str, str]:
     """Return the name and version of the CuPy that is installed here; "" without one."""
-    found = (pair for pair in installed_here().items() if pair[0].startswith("cupy-cuda"))
-    return next(found, ("", ""))
+    here = installed_here().items()
+    return next((each for each in here if each[0].startswith("cupy-cuda")), ("", ""))
 
 
 async def bootstrap(
@@ -164,22 +164,21 @@ async def bootstrap(
 def _order(host: Host, settings: FleetSettings, source: PackageSource) -> bytes:
     """Return the first input of the command on a host: the script and its order."""
     version = settings.versions.python
-    order = {
-        "version": version,
-        "environment": remote.BOOTSTRAP_ENVIRONMENT,
-        "packages": pins(),
-        "gpus": host.gpus != (),
-        "cupy": cupy_version()[1],
-        "lock": source.lock,
-        "index": source.index,
-        "host_settings": source.host_settings,
-        "builds": source.builds,
-        "wheels": [*map(_described, source.wheels)],
-    }
     return remote.first_lines(
         [f"python{version}", "python3"],
         remote.script("preparing.py"),
-        order,
+        {
+            "version": version,
+            "environment": remote.BOOTSTRAP_ENVIRONMENT,
+            "packages": pins(),
+            "gpus": host.gpus != (),
+            "cupy": cupy_version()[1],
+            "lock": source.lock,
+            "index": source.index,
+            "host_settings": source.host_settings,
+            "builds": source.builds,
+            "wheels": [*map(_described, source.wheels)],
+        },
         setup=host.setup,
         too_old=f"import sys; sys.exit('it is too old to make Python {version} ready')",
     )
@@ -195,9 +194,6 @@ def _described(wheel: Path) -> dict[str, object]:
 async def _follow(host: Host, channel: AgentChannel, tell: Tell, source: PackageSource) -> str:
     """Follow the script's reports, and return the interpreter that is ready; raises HostError."""
 
-    def failed(reason: str, hint: str = "") -> HostError:
-        return HostError(host.name, PREPARING, reason, hint=hint)
-
     while (line := await channel.read_line()) is not None:
         match _report(line):
             case {"line": text}:
@@ -209,10 +205,11 @@ async def _follow(host: Host, channel: AgentChannel, tell: Tell, source: Package
             case {"done": python}:
                 return python
             case {"failed": reason, "hint": hint}:
-                raise failed(reason, hint)
+                raise HostError(host.name, PREPARING, reason, hint=hint)
+    reason, hint = "; ".join(("it ended early", *channel.stream.stderr_tail)), ""
     if await channel.stream.exit_status() == remote.NO_PYTHON:
-        raise failed("no Python 3 there", "install Python there")
-    raise failed("; ".join(("it ended early", *channel.stream.stderr_tail)))
+        reason, hint = "no Python 3 there", "install Python there"
+    raise HostError(host.name, PREPARING, reason, hint=hint)
 
 
 def _report(line: bytes) -> dict[str, str]:
@@ -221,13 +218,11 @@ def _report(line: bytes) -> dict[str, str]:
     >>> _report(b'{"done": "/env/bin/python"}'), _report(b'{"done": [1]}'), _report(b"[" * 9999)
     ({'done': '/env/bin/python'}, {}, {})
     """
-    try:
+    with contextlib.suppress(ValueError, RecursionError):
         report = json.loads(line)
-    except (ValueError, RecursionError):
-        return {}
-    if not isinstance(report, dict) or not all(isinstance(text, str) for text in report.values()):
-        return {}
-    return report
+        if isinstance(report, dict) and all(isinstance(text, str) for text in report.values()):
+            return report
+    return {}
 
 
 def write_lock(path: Path, source: PackageSource) -> int:

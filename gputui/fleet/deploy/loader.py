@@ -138,7 +138,8 @@ def write(folder: Path, name: str, data: bytes) -> str:
     sweep(folder)
     draft = folder / f".agent-{uuid.uuid4().hex}"
     try:
-        draft.write_bytes(data)
+        with os.fdopen(os.open(str(draft), os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
+            file.write(data)
         draft.replace(folder / name)
     finally:
         with contextlib.suppress(OSError):

@@ -9,7 +9,6 @@ once: the others wait for a lock, and find it ready. Any Python 3.6 or later.
 import contextlib
 import errno
 import hashlib
-import io
 import json
 import os
 import re
@@ -20,7 +19,6 @@ import sys
 import tempfile
 import threading
 import time
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
@@ -31,6 +29,7 @@ TOUCH_EVERY_S = 5.0
 ROOM_BYTES = 2**26
 """With less, what failed has failed for that: pip alone takes as much as it unpacks."""
 LOOK_EVERY_S = 0.2
+PIECE_BYTES = 65536
 LEFT_S = 120.0
 """A lock untouched for so long was abandoned; NFS may be a minute behind."""
 UNREACHED = re.compile(
@@ -43,7 +42,7 @@ SETTINGS = "~/.config/pip/pip.conf", "~/.pip/pip.conf", "/etc/pip.conf", "/etc/x
 
 def main() -> None:
     """Carry out the order on stdin."""
-    order = json.loads(io.FileIO(0, closefd=False).readline().decode())
+    order = json.loads(sys.stdin.buffer.readline().decode())
     environment = Path(order["environment"]).expanduser()
     environment.parent.mkdir(parents=True, exist_ok=True)
     wanted = {key: order[key] for key in ("version", "packages", "lock")}
@@ -52,11 +51,11 @@ def main() -> None:
     with alone(environment):
         there = ready(environment)
         same = all(there.get(key) == wanted[key] for key in ("version", "lock"))
-        if same and set(wanted["packages"]) <= set(there["packages"]):
+        had = there["packages"] if same else []
+        if same and set(wanted["packages"]) <= set(had):
             say(line=str(environment) + " is ready")
         else:
-            if same:
-                wanted["packages"] += there["packages"]
+            wanted["packages"] += had
             prepare(environment, order, wanted)
     say(done=str(environment / "bin" / "python"))
 
@@ -65,7 +64,7 @@ def prepare(environment: Path, order: "dict[str, Any]", wanted: "dict[str, Any]"
     """Make the environment and install all that is wanted; notes that it was."""
     python = environment / "bin" / "python"
     note = environment / READY
-    if note.exists():
+    with contextlib.suppress(FileNotFoundError):
         note.unlink()
     uv = shutil.which("uv") or shutil.which(str(Path("~/.local/bin/uv").expanduser()))
     if version_of(python) != order["version"]:
@@ -103,10 +102,10 @@ def hint_of(printed: str, order: "dict[str, Any]") -> str:
         return ""
     named = [path for path in SETTINGS if Path(path).expanduser().exists()]
     named += [name for name in os.environ if name.startswith(("PIP_", "UV_"))]
-    own = ""
+    hint = "--index URL names an index that it reaches, --wheels FOLDER sends packages"
     if named and not order["host_settings"]:
-        own = "--host-pip-conf uses its own " + named[0] + "; "
-    return own + "--index URL names an index that it reaches, --wheels FOLDER sends packages"
+        hint = "--host-pip-conf uses its own " + named[0] + "; " + hint
+    return hint
 
 
 def room_hint(path: Path) -> str:
@@ -147,11 +146,10 @@ def take(lock: Path) -> None:
     """Make the folder of a lock, in place of one that its holder does not touch any more."""
     touched, since = 0.0, time.monotonic()
     while True:
-        try:
+        with contextlib.suppress(FileExistsError):
             lock.mkdir()
             return
-        except FileExistsError:
-            before, touched = touched, touched_at(lock)
+        before, touched = touched, touched_at(lock)
         if before != touched:
             if not before:
                 say(line="waiting for another host, which makes the same environment")
@@ -163,17 +161,10 @@ def take(lock: Path) -> None:
 
 
 def remove_left(lock: Path, touched: float) -> None:
-    """Remove a lock that was last touched then, and no later one.
-
-    Several hosts may find a lock left, and one of them hold it again before the last removes it.
-    """
-    aside = Path(str(lock) + "." + uuid.uuid4().hex)
-    with contextlib.suppress(OSError):  # another host was quicker
-        lock.rename(aside)
-        if touched_at(aside) == touched:
-            aside.rmdir()
-        else:
-            aside.rename(lock)
+    """Remove a lock that was last touched then, and no later one of a host that was quicker."""
+    with contextlib.suppress(OSError):
+        if touched_at(lock) == touched:
+            lock.rmdir()
 
 
 def keep(lock: Path, done: threading.Event) -> None:
@@ -202,17 +193,13 @@ def ready(environment: Path) -> "dict[str, Any]":
 
 def take_wheels(folder: Path, wheels: "list[dict[str, Any]]") -> None:
     """Read the wheels from stdin, and check them."""
-    source = io.FileIO(0, closefd=False)
     for wheel in wheels:
-        digest, left = hashlib.sha256(), wheel["size"]
+        digest = hashlib.sha256()
         with (folder / Path(wheel["name"]).name).open("wb") as file:
-            while left:
-                data = source.read(min(left, 65536))
-                if not data:
-                    fail("the connection ended before the wheels had arrived")
+            for start in range(0, wheel["size"], PIECE_BYTES):
+                data = sys.stdin.buffer.read(min(wheel["size"] - start, PIECE_BYTES))
                 file.write(data)
                 digest.update(data)
-                left -= len(data)
         if digest.hexdigest() != wheel["sha256"]:
             fail(wheel["name"] + " did not arrive as it was sent")
 
@@ -236,15 +223,12 @@ def pip_environment(order: "dict[str, Any]") -> "dict[str, str]":
 def make(environment: Path, version: str, uv: "str | None") -> None:
     """Make a new environment of a minor version of Python, `3.11`, in place of any other."""
     base = interpreter(version)
+    command = [base, "-m", "venv", "--clear", str(environment)]
     if uv:
         command = [uv, "venv", "--clear", "--python", base or version, str(environment)]
-    elif base:
-        command = [base, "-m", "venv", "--clear", str(environment)]
-    else:
-        fail(
-            "no Python " + version + " there",
-            "install Python " + version + " or uv (https://docs.astral.sh/uv) there",
-        )
+    elif not base:
+        hint = "install Python " + version + " or uv (https://docs.astral.sh/uv) there"
+        fail("no Python " + version + " there", hint)
     say(line="making " + str(environment))
     printed = run(command, dict(os.environ))
     if printed is not None:
@@ -266,11 +250,10 @@ def interpreter(version: str) -> str:
 def version_of(python: Path) -> str:
     """Return an interpreter's minor version; "" where it does not run."""
     ask = "import sys; print('%d.%d' % sys.version_info[:2])"
-    try:
+    with contextlib.suppress(OSError):
         done = subprocess.run([str(python), "-c", ask], stdout=subprocess.PIPE)
-    except OSError:
-        return ""
-    return done.stdout.decode().strip()
+        return done.stdout.decode().strip()
+    return ""
 
 
 def cupy(version: str) -> "list[str]":

@@ -24,9 +24,8 @@ from gputui.fleet.addresses import LOOPBACK, is_link_local, own_end
 from gputui.fleet.checks import Verdict
 from gputui.fleet.deploy import remote
 from gputui.fleet.deploy.pack import Pack, load_pack
-from gputui.fleet.fleet_settings import FleetSettings
 from gputui.fleet.session import AgentChannel, Greeting, LocalStream, OpenedAgent
-from gputui.fleet.stages import PATIENT, Stages
+from gputui.fleet.stages import PATIENT, FleetSettings, Stages
 from gputui.model.hosts import Host
 from gputui.model.snapshot import HostState
 from gputui.process.background import Shared
