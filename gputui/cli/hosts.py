@@ -17,8 +17,8 @@ import click
 from gputui.cli.terminal import ask_here
 from gputui.client.sources import read_hosts
 from gputui.errors import ClusterError, ExitCode, HostError, UsageError
-from gputui.fleet.fleet_settings import FleetSettings
 from gputui.fleet.lone_agents import LoneAgent, hold, lone_agents
+from gputui.fleet.stages import FleetSettings
 from gputui.model.plain_text import aligned, safe, safe_lines
 from gputui.model.readings import DeviceReading, Note, is_free, users
 from gputui.settings import load_settings

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from gputui.fleet.fleet_settings import FleetSettings, Versions, installed_here
+from gputui.fleet.stages import FleetSettings, Versions, installed_here
 from gputui.model.hosts import Host
 from gputui.model.plan import HostCapacity
 from gputui.model.readings import DeviceReading, Owner

@@ -12,11 +12,10 @@ from gputui.fleet import checks, reachability
 from gputui.fleet.addresses import bracketed, is_loopback, same_family
 from gputui.fleet.checks import Finding, Verdict
 from gputui.fleet.deploy.start_agent import AgentOpener
-from gputui.fleet.fleet_settings import FleetSettings
 from gputui.fleet.lone_agents import LoneAgent, lone_agents
 from gputui.fleet.reachability import AskAgent, End
 from gputui.fleet.session import Greeting, OpenedAgent
-from gputui.fleet.stages import Ask
+from gputui.fleet.stages import Ask, FleetSettings
 from gputui.folders import LONGEST_SOCKET_NAME, MAX_SOCKET_PATH_BYTES
 from gputui.model.hosts import Host
 from gputui.model.plain_text import safe

@@ -15,10 +15,9 @@ from gputui.fleet.addresses import HostAddress
 from gputui.fleet.checks import chosen_devices, same_machine
 from gputui.fleet.deploy.start_agent import AgentOpener, Opener
 from gputui.fleet.desired import Actual, Desired, decide, free_slots, keep
-from gputui.fleet.fleet_settings import FleetSettings
 from gputui.fleet.host import FleetHost
 from gputui.fleet.reachability import Ways
-from gputui.fleet.stages import Question
+from gputui.fleet.stages import FleetSettings, Question
 from gputui.fleet.worker_table import GRACE_S, Retire, Tell, WorkerTable
 from gputui.model.hosts import Host
 from gputui.model.plan import Changes, WorkerSpec
@@ -184,11 +183,9 @@ class Fleet:
     @property
     def settled(self) -> bool:
         """Whether every host and every worker has come to an end of its start."""
-        if self.worker_table.coming or self.worker_table.leaving or self._reconciling:
-            return False
-        if any(fleet_host.state in ON_THE_WAY for fleet_host in self._hosts.values()):
-            return False
-        return not self._starts_due
+        busy = self.worker_table.coming or self.worker_table.leaving or self._reconciling
+        on_the_way = any(each.state in ON_THE_WAY for each in self._hosts.values())
+        return not (busy or on_the_way or self._starts_due)
 
     def preview(self, desired: Desired, hosts: tuple[Host, ...] | None = None) -> Changes:
         """Return the workers that would start and stop, with these hosts or the present ones."""
@@ -206,7 +203,8 @@ class Fleet:
     def add_hosts(self, hosts: Iterable[Host]) -> None:
         """Begin to reach these, and start workers on them once they are ready."""
         for host in hosts:
-            fleet_host = FleetHost(
+            self._disown(host.name)
+            self._hosts[host.name] = FleetHost(
                 host,
                 self._settings,
                 self._opener,
@@ -217,8 +215,6 @@ class Fleet:
                 listen_at=self._ways.listen_at,
                 ask=self._ask,
             )
-            self._disown(host.name)
-            self._hosts[host.name] = fleet_host
 
     def remove_hosts(self, names: Iterable[str]) -> None:
         """Retire these hosts' workers, then remove the hosts."""
@@ -295,8 +291,7 @@ class Fleet:
             if host.state is HostState.READY:
                 if self._credentials is not None:
                     host.send(self._credentials)
-                if self.worker_table.of_host(host.name):
-                    self.worker_table.catch_up(host, self._addresses().get(host.name, ""))
+                self.worker_table.catch_up(host, self._addresses().get(host.name, ""))
                 if self._logs_followed:
                     self._follow_logs(host)
         if host.lease_over:
@@ -309,7 +304,7 @@ class Fleet:
         """Handle a message of an agent."""
         match message:
             case Telemetry():
-                self.worker_table.stop_unknown([worker.name for worker in message.workers])
+                self.worker_table.stop_unknown([each.name for each in message.workers])
                 return
             case LogLines():
                 self._printed(message)
@@ -349,19 +344,19 @@ class Fleet:
         """Compare once for all that happens at once, and no more than a part of the time."""
         if not self._reconciling:
             self._reconciling = True
-            loop = asyncio.get_running_loop()
-            loop.call_later(REST * self._reconciled_in_s, self.reconcile)
+            wait_s = REST * self._reconciled_in_s
+            asyncio.get_running_loop().call_later(wait_s, self.reconcile)
 
     def _actual(self, hosts: tuple[Host, ...] | None = None) -> Actual:
         """Return the actual hosts and workers; hosts lost for less than their lease count, too."""
         hosts = self.hosts if hosts is None else hosts
-        capacities = {}
-        for name in {host.name for host in hosts} - self._leaving:
-            each = self._hosts.get(name)
-            if each is None or each.state in (*ON_THE_WAY, HostState.FAILED) or each.lease_over:
-                continue
-            if each.capacity is not None:
-                capacities[name] = each.capacity
+        names = {host.name for host in hosts} - self._leaving
+        capacities = {
+            name: each.capacity
+            for name, each in self._hosts.items()
+            if name in names and each.capacity is not None and not each.lease_over
+            if each.state not in (*ON_THE_WAY, HostState.FAILED)
+        }
         table = self.worker_table
         return Actual(hosts, capacities, table.staying, table.ranked, table.leaving)
 

@@ -20,9 +20,8 @@ from gputui.fleet import checks
 from gputui.fleet.addresses import bracketed
 from gputui.fleet.checks import Verdict
 from gputui.fleet.deploy.start_agent import Opener
-from gputui.fleet.fleet_settings import FleetSettings
 from gputui.fleet.session import END_S, AgentSession, OpenedAgent, end
-from gputui.fleet.stages import Question, Stages
+from gputui.fleet.stages import FleetSettings, Question, Stages
 from gputui.model.hosts import Host
 from gputui.model.plain_text import safe
 from gputui.model.plan import HostCapacity

@@ -14,9 +14,8 @@ from dataclasses import replace
 from gputui.errors import ClusterError, HostError
 from gputui.fleet.checks import chosen_devices
 from gputui.fleet.deploy.start_agent import AgentOpener
-from gputui.fleet.fleet_settings import FleetSettings
 from gputui.fleet.session import AgentSession, OpenedAgent, end
-from gputui.fleet.stages import Ask, Stages
+from gputui.fleet.stages import Ask, FleetSettings, Stages
 from gputui.model.hosts import Host
 from gputui.model.readings import DeviceReading, Note, is_free
 from gputui.model.snapshot import HostState
@@ -55,7 +54,7 @@ class LoneAgent:
         self._stages = stages
         self._claimed: asyncio.Queue[Claimed] = asyncio.Queue()
         session = AgentSession(opened, stages, settings, self._received, lambda quiet_s: None)
-        self.ask = session.ask
+        self.ask, self.send = session.ask, opened.channel.send
         self._tasks = Background(self._lose, logged=False)
         self._tasks.start(session.attend(self._introduce(session)), f"the agent of {host.name}")
 
@@ -86,20 +85,12 @@ class LoneAgent:
 
     async def claim(self, uuids: Collection[str], note: Note) -> Claimed:
         """Claim all of these or none."""
-        self.opened.channel.send(ClaimGpus(tuple(uuids), note))
+        self.send(ClaimGpus(tuple(uuids), note))
         try:
             async with asyncio.timeout(CLAIMED_S):
                 return await self._claimed.get()
         except TimeoutError:
             return Claimed(error="its agent does not answer")
-
-    def release(self, uuids: Collection[str]) -> None:
-        """End claims."""
-        self.opened.channel.send(ReleaseGpus(tuple(uuids)))
-
-    def stand_in_line(self, uuids: Collection[str], gpus: int, note: Note) -> None:
-        """Wait for GPUs, after everybody who waits already; for none, leave the line."""
-        self.opened.channel.send(StandInLine(tuple(uuids), gpus, note))
 
     async def close(self) -> None:
         """End the agent, and with it its claims."""
@@ -149,13 +140,17 @@ def pick_free(hosts: Iterable[LoneAgent], count: int, memory_bytes: int = 0) -> 
     free = [
         (
             host,
-            tuple(d for d in host.devices if is_free(d) and _memory_free(d) >= memory_bytes),
+            tuple(
+                each
+                for each in host.devices
+                if is_free(each)
+                and (each.memory_total_bytes or 0) - (each.memory_used_bytes or 0) >= memory_bytes
+            ),
         )
         for host in hosts
         if not host.lost
     ]
-    enough = [each for each in free if len(each[1]) >= count]
-    if enough:
+    if enough := [each for each in free if len(each[1]) >= count]:
         host, devices = min(enough, key=lambda each: len(each[1]))
         return [(host, devices[:count])]
     picked, left = [], count
@@ -164,10 +159,6 @@ def pick_free(hosts: Iterable[LoneAgent], count: int, memory_bytes: int = 0) -> 
             picked.append((host, devices[:left]))
             left -= len(devices[:left])
     return [] if left else picked
-
-
-def _memory_free(device: DeviceReading) -> int:
-    return (device.memory_total_bytes or 0) - (device.memory_used_bytes or 0)
 
 
 async def hold(
@@ -185,7 +176,7 @@ async def hold(
     if wait_s:
         for host in hosts:
             if host.devices:
-                host.stand_in_line([device.uuid for device in host.devices], count, note)
+                host.send(StandInLine(tuple(each.uuid for each in host.devices), count, note))
     try:
         while True:
             picked = sorted(pick_free(hosts, count, memory_bytes), key=lambda p: p[0].host.name)
@@ -198,7 +189,7 @@ async def hold(
     finally:
         if wait_s:
             for host in hosts:
-                host.stand_in_line((), 0, note)
+                host.send(StandInLine((), 0, note))
 
 
 async def _claim_all(picked: Picked, note: Note) -> Claimed | None:
@@ -207,7 +198,7 @@ async def _claim_all(picked: Picked, note: Note) -> Claimed | None:
         claimed = await host.claim([device.uuid for device in devices], note)
         if claimed != Claimed():
             for other, some in picked[:number]:
-                other.release([device.uuid for device in some])
+                other.send(ReleaseGpus(tuple(device.uuid for device in some)))
             return claimed
     return None
 

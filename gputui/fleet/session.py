@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
 
 from gputui.errors import ProtocolError
-from gputui.fleet.fleet_settings import FleetSettings
-from gputui.fleet.stages import Stages
+from gputui.fleet.stages import FleetSettings, Stages
 from gputui.model.bounds import LAST_LINES, Few, Line, Moment, Name
 from gputui.model.hosts import Host
 from gputui.model.snapshot import HostState

@@ -19,7 +19,7 @@ from gputui.fleet.addresses import LOOPBACK
 from gputui.fleet.deploy.start_agent import Opener
 from gputui.fleet.desired import AdaptiveBounds, Desired
 from gputui.fleet.fleet import Fleet
-from gputui.fleet.fleet_settings import FleetSettings
+from gputui.fleet.stages import FleetSettings
 from gputui.folders import runtime_folder
 from gputui.head.broadcasts import EventLog, LogRelay, Questions
 from gputui.head.runs import Runs, StartChild, start_run

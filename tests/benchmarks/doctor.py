@@ -21,8 +21,7 @@ import asyncssh
 
 from gputui.fleet.checks import Verdict
 from gputui.fleet.doctor import diagnose
-from gputui.fleet.fleet_settings import FleetSettings
-from gputui.fleet.stages import Question
+from gputui.fleet.stages import FleetSettings, Question
 from gputui.model.hosts import Host
 from tests.fleet.test_ssh import free_port
 from tests.sshd import SshHost, SshHosts, wait_for_ssh

@@ -13,10 +13,9 @@ import pytest
 import gputui
 from gputui.fleet.deploy import pack
 from gputui.fleet.deploy.start_agent import AgentOpener
-from gputui.fleet.fleet_settings import FleetSettings
 from gputui.fleet.host import FleetHost
 from gputui.fleet.reachability import Ways
-from gputui.fleet.stages import Question, Stages
+from gputui.fleet.stages import FleetSettings, Question, Stages
 from gputui.model.hosts import Host
 from gputui.model.snapshot import HostState
 

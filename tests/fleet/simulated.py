@@ -10,8 +10,7 @@ from gputui.demo.simulated_agent import SimulatedAgent, SimulatedHosts, Simulate
 from gputui.errors import HeadError
 from gputui.fleet.desired import Desired
 from gputui.fleet.fleet import Fleet
-from gputui.fleet.fleet_settings import FleetSettings
-from gputui.fleet.stages import Question
+from gputui.fleet.stages import FleetSettings, Question
 from gputui.model.hosts import Host
 from gputui.model.plan import WorkerSpec
 from gputui.model.snapshot import Severity

@@ -6,7 +6,7 @@ import pytest
 
 from gputui.fleet import checks
 from gputui.fleet.checks import Finding, Verdict, capacity, examine
-from gputui.fleet.fleet_settings import FleetSettings, Versions
+from gputui.fleet.stages import FleetSettings, Versions
 from gputui.model.hosts import Host
 from gputui.model.readings import DeviceProcess, DeviceReading, Owner
 from gputui.protocol.agent import Facts

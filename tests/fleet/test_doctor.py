@@ -21,8 +21,7 @@ from gputui.fleet.deploy.bootstrap import PackageSource, bootstrap, pins, read_s
 from gputui.fleet.deploy.pack import Pack
 from gputui.fleet.deploy.start_agent import AgentOpener
 from gputui.fleet.doctor import diagnose
-from gputui.fleet.fleet_settings import FleetSettings
-from gputui.fleet.stages import Question
+from gputui.fleet.stages import FleetSettings, Question
 from gputui.model.hosts import Host
 from tests.fleet.test_ssh import free_port
 from tests.sshd import (

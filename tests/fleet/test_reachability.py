@@ -17,7 +17,7 @@ from gputui.fleet.deploy.start_agent import AgentOpener
 from gputui.fleet.desired import Desired
 from gputui.fleet.doctor import diagnose
 from gputui.fleet.fleet import Fleet
-from gputui.fleet.fleet_settings import FleetSettings
+from gputui.fleet.stages import FleetSettings
 from gputui.model.hosts import Host
 from gputui.model.snapshot import HostState, HostStatus
 from tests.fleet.simulated import Head

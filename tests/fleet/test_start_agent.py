@@ -6,7 +6,7 @@ import pytest
 
 from gputui.fleet.deploy import start_agent
 from gputui.fleet.deploy.pack import Pack
-from gputui.fleet.fleet_settings import FleetSettings
+from gputui.fleet.stages import FleetSettings
 
 
 async def test_a_pack_that_could_not_be_made_is_made_by_the_next_attempt() -> None:
