@@ -162,7 +162,7 @@ def cache_problems() -> "list[tuple[str, str]]":
 
 
 def home() -> str:
-    """Return what tells this home from others: it is on this machine, or on a network's disk."""
+    """Return an identity of this home, the same on machines that share it; "" for none."""
     path = Path("~").expanduser()
     with contextlib.suppress(OSError):
         status = path.stat()

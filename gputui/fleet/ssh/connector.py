@@ -336,5 +336,5 @@ def no_algorithm(where: str, said: str) -> tuple[str, str]:
 
 
 def plain(reason: str) -> str:
-    """Return what asyncssh said, without its full stop."""
+    """Return a reason of asyncssh without its full stop."""
     return reason.strip().rstrip(".") or "no reason given"
