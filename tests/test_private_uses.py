@@ -36,7 +36,6 @@ PRIVATE = {
         "distributed Cluster._watch_worker_status",
         "distributed SchedulerState._task_to_msg",
         "distributed Security._get_tls_context",
-        "distributed TLSBackend._connector_class",
         "distributed TLSBackend._listener_class",
         "distributed TLSListener._prepare_stream",
         "distributed WorkerState._select_workers_for_gather",

@@ -27,7 +27,7 @@ from gputui.client.adaptive import Adaptive, fitting
 from gputui.client.head_connection import HeadConnection, security
 from gputui.client.keywords import amount, seconds, whole_number
 from gputui.client.start import check_enough
-from gputui.engine import cupy_arrays
+from gputui.engine import device_arrays
 from gputui.engine.dask_settings import devices_preferred
 from gputui.engine.overrides import overriding, require
 from gputui.errors import ClusterError, ClusterTimeoutError, HeadError
@@ -288,7 +288,7 @@ class RunningCluster(Cluster):  # type: ignore[misc]
         """Take hold of the head, and of its scheduler once that listens."""
         self._connection = connection = await self._open_connection(frontend="python")
         self.security = security(connection)
-        cupy_arrays.register()
+        device_arrays.register()
         self._while_open.enter_context(devices_preferred())
         if not connection.address:
             await connection.received(SchedulerReady)

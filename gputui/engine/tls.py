@@ -12,7 +12,7 @@ from ssl import Purpose, SSLContext
 from typing import Any
 
 from distributed.comm import registry
-from distributed.comm.tcp import TLSBackend, TLSListener
+from distributed.comm.tcp import TLS, TLSBackend, TLSListener
 from distributed.security import Security
 
 from gputui.engine.overrides import overriding
@@ -79,15 +79,22 @@ class GuardedListener(TLSListener):  # type: ignore[misc]
             self._handshakes.pop(id(stream), None)
 
 
-@overriding(_listener_class=None)
+@overriding(_listener_class=None, get_connector="self")
 class GuardedBackend(TLSBackend):  # type: ignore[misc]
-    """Dask's `tls://` with guarded ports."""
+    """Dask's `tls://` with guarded ports, and one class of comms in both directions."""
 
     _listener_class = GuardedListener
 
+    def get_connector(self) -> Any:
+        """Return what connects to others."""
+        connector = super().get_connector()
+        connector.comm_class = GuardedListener.comm_class
+        return connector
 
-def guard_ports() -> None:
-    """Guard the ports that Dask opens in this process from now on."""
+
+def guard_ports(comm_class: type[TLS] = TLS) -> None:
+    """Guard the ports that Dask opens in this process from now on, with comms of this class."""
+    GuardedListener.comm_class = comm_class
     registry.backends["tls"] = GuardedBackend()
 
 

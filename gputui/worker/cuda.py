@@ -13,6 +13,7 @@ import os
 import threading
 import time
 import uuid
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cached_property
 from typing import Any
 
@@ -30,6 +31,10 @@ DEFAULT_STREAM = ctypes.c_void_p(1)
 TURN_S = 30.0
 """How long a worker waits for its turn: one whose GPU hangs in the driver never gives it up."""
 TURN_EVERY_S = 0.01
+
+PIECE_BYTES = 2**24
+MOST_THREADS = 8
+"""Each with a pinned buffer of a piece."""
 
 
 def open_device(lock: str) -> str:
@@ -171,9 +176,7 @@ class Driver:
         stream, event = self._thread.stream, self._thread.event
         self._do("cuEventRecord", event, DEFAULT_STREAM)
         self._do("cuStreamWaitEvent", stream, event, ctypes.c_uint(0))
-        to, at = ctypes.c_uint64(target), ctypes.c_uint64(source)
-        self._do("cuMemcpyDtoDAsync_v2", to, at, ctypes.c_size_t(size), stream)
-        self._do("cuStreamSynchronize", stream)
+        self._copy("cuMemcpyDtoDAsync_v2", ctypes.c_uint64(target), ctypes.c_uint64(source), size)
 
     def read(self, pointer: int, size: int) -> bytes:
         """Return bytes of the device."""
@@ -189,17 +192,17 @@ class Driver:
 
     def copy_to_host(self, target: int, source: int, size: int) -> None:
         """Copy to pinned memory, and wait until that is done."""
-        self._enter()
-        to, at = ctypes.c_void_p(target), ctypes.c_uint64(source)
-        self._do("cuMemcpyDtoHAsync_v2", to, at, ctypes.c_size_t(size), self._thread.stream)
-        self._do("cuStreamSynchronize", self._thread.stream)
+        self._copy("cuMemcpyDtoHAsync_v2", ctypes.c_void_p(target), ctypes.c_uint64(source), size)
 
     def copy_to_device(self, target: int, source: int, size: int) -> None:
         """Copy from pinned memory, and wait until that is done."""
+        self._copy("cuMemcpyHtoDAsync_v2", ctypes.c_uint64(target), ctypes.c_void_p(source), size)
+
+    def _copy(self, name: str, target: object, source: object, size: int) -> None:
         self._enter()
-        to, at = ctypes.c_uint64(target), ctypes.c_void_p(source)
-        self._do("cuMemcpyHtoDAsync_v2", to, at, ctypes.c_size_t(size), self._thread.stream)
-        self._do("cuStreamSynchronize", self._thread.stream)
+        stream = self._thread.stream
+        self._do(name, target, source, ctypes.c_size_t(size), stream)
+        self._do("cuStreamSynchronize", stream)
 
     def synchronize(self) -> None:
         """Wait until everything that was queued on the device is done, on every stream."""
@@ -208,3 +211,58 @@ class Driver:
 
 driver = Driver()
 """This process's."""
+
+
+class Staging:
+    """Copies device memory to ordinary host memory and back, one at a time, by pinned buffers.
+
+    The card copies out of ordinary memory at a fraction of its rate, and one thread fills new
+    memory at a fraction of what the machine's does. Here each of some threads has a pinned buffer
+    and every piece in turn: while the card fills one buffer, the others are emptied.
+    """
+
+    def __init__(self, device: Driver = driver, threads: int | None = None) -> None:
+        self.device = device
+        self._count = threads or min(MOST_THREADS, len(os.sched_getaffinity(0)))
+        self._lock = threading.Lock()
+
+    def to_host(self, pointer: int, size: int) -> Any:
+        """Return bytes of the device in an array, once all work there is done; raises OSError."""
+        array = np.empty(size, "u1")
+
+        def copy(buffer: Any, start: int, stop: int) -> None:
+            self.device.copy_to_host(buffer.ctypes.data, pointer + start, stop - start)
+            array[start:stop] = buffer[: stop - start]
+
+        self._in_pieces(copy, size)
+        return array
+
+    def to_device(self, data: Any, pointer: int) -> None:
+        """Copy a buffer to the device, once all work there is done; raises OSError."""
+        array = np.frombuffer(data, "u1")
+
+        def copy(buffer: Any, start: int, stop: int) -> None:
+            buffer[: stop - start] = array[start:stop]
+            self.device.copy_to_device(pointer + start, buffer.ctypes.data, stop - start)
+
+        self._in_pieces(copy, array.nbytes)
+
+    def _in_pieces(self, copy: Any, size: int) -> None:
+        def work(index: int, buffer: Any) -> None:
+            for start in range(index * PIECE_BYTES, size, self._count * PIECE_BYTES):
+                copy(buffer, start, min(start + PIECE_BYTES, size))
+
+        with self._lock:
+            self.device.synchronize()
+            works = [self._threads.submit(work, *each) for each in enumerate(self._buffers)]
+            wait(works)  # all of them: buffers and device memory are in use until then
+        for each in works:
+            each.result()
+
+    @cached_property
+    def _threads(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(self._count, "gputui-staging")
+
+    @cached_property
+    def _buffers(self) -> list[Any]:
+        return [self.device.pinned(PIECE_BYTES) for _ in range(self._count)]

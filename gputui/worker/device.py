@@ -9,10 +9,9 @@ from typing import Any
 
 import dask.config
 
-from gputui.worker.cuda import driver, open_device, take_turn
+from gputui.worker.cuda import Staging, driver, open_device, take_turn
 from gputui.worker.memory import DeviceMemory, held_bytes
 from gputui.worker.rmm_pool import RmmOptions
-from gputui.worker.staging import Staging
 
 LIMIT = "gputui.device-memory-limit"
 
@@ -76,7 +75,7 @@ class Device:
             os.close(descriptor)
 
     def _set_up_cupy(self) -> None:
-        from gputui.engine import cupy_arrays
+        from gputui.engine import device_arrays
         from gputui.worker import cupy_setup
 
         self.memory.settle = driver.synchronize
@@ -84,7 +83,7 @@ class Device:
         pool_bytes = cupy_setup.use_pool(share, self.memory.make_room, self._rmm)
         self.memory.limit_bytes = held_bytes(dask.config.get(LIMIT, None), pool_bytes)
         cupy_setup.release_generators_without_gil()
-        cupy_arrays.register(Staging())
+        device_arrays.register(Staging())
         cupy_setup.register_in_every_lookup()
 
 

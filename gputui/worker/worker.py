@@ -23,20 +23,17 @@ from distributed.comm.addressing import get_address_host
 from distributed.worker import DEFAULT_METRICS
 from distributed.worker_state_machine import WorkerState
 
-from gputui.engine import torch_tensors
+from gputui.engine import device_arrays
 from gputui.engine.overrides import overriding, require
-from gputui.engine.tls import guard_ports, security
+from gputui.engine.tls import security
 from gputui.process.background import Shared
 from gputui.process.cgroups import memory_limit
 from gputui.process.lifetime import END_SIGNALS, forks_have_own_signals
 from gputui.process.search_path import add_task_path
 from gputui.protocol.codec import encode
 from gputui.protocol.forking import CANNOT_LISTEN, WorkerReport
-from gputui.worker import cudf_frames
 from gputui.worker.device import Device
 from gputui.worker.transfers import comm as transfers
-from gputui.worker.transfers.comm import WorkerComm
-from gputui.worker.transfers.packing import worth_lending
 
 SEND_EVERY_S = 0.0005
 """How long messages to the scheduler are gathered; 2 ms with Dask."""
@@ -76,16 +73,9 @@ class Worker(distributed.Worker):  # type: ignore[misc]
         Tasks return while their work is pending, and pickle reads an array of the device on the
         default stream, which does not wait for a stream of the task's own.
         """
-        device = self.device
-        on_device = device is not None and device.memory.on_device(keys)
-        if device and on_device and not (serializers is None and self._lends(comm, keys)):
-            await asyncio.to_thread(device.memory.settle)
+        if self.device and self.device.memory.on_device(keys):
+            await asyncio.to_thread(self.device.memory.settle)
         return await super().get_data(comm, keys, who=who, serializers=serializers)
-
-    def _lends(self, comm: Any, keys: Any) -> bool:
-        """Return whether all of these values will be lent, which waits for the device itself."""
-        near = isinstance(comm, WorkerComm) and comm.lends
-        return near and all(worth_lending(self.data[key]) for key in keys if key in self.data)
 
     async def close(self, **wishes: Any) -> str | None:
         """Close; a running task cannot be ended, and its result is not needed."""
@@ -134,10 +124,7 @@ def work(spec: Mapping[str, Any], credentials: Mapping[str, Any], reports: int) 
     """
     for key, value in spec["env"]:
         os.environ[key] = value
-    if spec["device_uuid"]:
-        os.environ["CUDA_VISIBLE_DEVICES"] = spec["device_uuid"]
-    else:
-        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    os.environ["CUDA_VISIBLE_DEVICES"] = spec["device_uuid"] or ""
     if spec["cpus"]:
         os.sched_setaffinity(0, spec["cpus"])
     numpy.random.seed()
@@ -168,13 +155,11 @@ def why_not_started(error: BaseException, listen_host: str) -> str:
 
 async def _serve(spec: Mapping[str, Any], credentials: Mapping[str, Any], reports: int) -> None:
     """Start, register, report, and serve until closed."""
-    guard_ports()
     given = dask.config.get("distributed.worker.resources")
     host_bytes = target_bytes(spec["memory_limit_bytes"])
     device = Device(spec, host_bytes) if spec["device_uuid"] else None
     transfers.set_up(device=device is not None)
-    torch_tensors.register()
-    cudf_frames.register()
+    device_arrays.register_torch()
     worker = Worker(
         spec["scheduler_address"],
         name=spec["name"],
@@ -186,7 +171,7 @@ async def _serve(spec: Mapping[str, Any], credentials: Mapping[str, Any], report
         host=spec["listen_host"],
         protocol="tls",
         security=security(credentials["certificate_pem"], credentials["key_pem"]),
-        metrics={**DEFAULT_METRICS, "gputui": Metrics(spec, device)},
+        metrics={**DEFAULT_METRICS, "gputui": partial(_metrics, spec, device)},
     )
     worker.device = device
     if device:
@@ -214,27 +199,21 @@ def _report(descriptor: int, report: WorkerReport) -> None:
         os.write(descriptor, encode(report))
 
 
-class Metrics:
-    """The metrics that each heartbeat takes to the scheduler, for gputui's reporter there."""
+def _metrics(
+    spec: Mapping[str, Any], device: Device | None, worker: distributed.Worker
+) -> dict[str, Any]:
+    """Return what each heartbeat takes to gputui's reporter at the scheduler.
 
-    def __init__(self, spec: Mapping[str, Any], device: Device | None) -> None:
-        self._spec = spec
-        self._device = device
-
-    def __call__(self, worker: distributed.Worker) -> dict[str, Any]:
-        """Return how much this worker's device holds, and let its limit grow with the host."""
-        self._grow(worker)
-        if self._device is None:
-            return {"device_uuid": None, "device_managed_bytes": None}
-        held = self._device.memory.device_bytes
-        return {"device_uuid": self._device.uuid, "device_managed_bytes": held}
-
-    def _grow(self, worker: distributed.Worker) -> None:
-        limit = memory_limit(self._spec["memory_limit_bytes"], self._spec["memory_share"])
-        if limit > (worker.memory_manager.memory_limit or math.inf):
-            worker.memory_manager.memory_limit = limit
-            if hasattr(worker.data, "fast"):
-                worker.data.fast.n = target_bytes(limit)
+    A worker's memory limit grows with its host's memory meanwhile.
+    """
+    limit = memory_limit(spec["memory_limit_bytes"], spec["memory_share"])
+    if limit > (worker.memory_manager.memory_limit or math.inf):
+        worker.memory_manager.memory_limit = limit
+        if hasattr(worker.data, "fast"):
+            worker.data.fast.n = target_bytes(limit)
+    if device is None:
+        return {"device_uuid": None, "device_managed_bytes": None}
+    return {"device_uuid": device.uuid, "device_managed_bytes": device.memory.device_bytes}
 
 
 def target_bytes(limit: int) -> float:

@@ -10,13 +10,13 @@ from gputui.worker.transfers.cuda_ipc import (
     NOT_KEPT_FROM_BYTES,
     AllocationOwner,
     Allocations,
-    Lender,
+    Loan,
     MappedBytes,
     Mappings,
     NoMappingError,
     Reader,
 )
-from gputui.worker.transfers.loans import Loan, Location, NotHeldError, Page, Ticket
+from gputui.worker.transfers.loans import Location, NotHeldError, Page, Ticket
 
 BASE = 2**30
 SIZE = 2**26
@@ -77,21 +77,22 @@ def ticket_of(page: Page) -> Ticket:
     return Ticket(Location.here(page.descriptor, device=True), *page.take())
 
 
-def frame_of(driver: Any, allocations: Allocations, size: int = SIZE) -> MappedBytes | None:
-    reader, page = Reader("tls://reader", Location.here(0, device=True)), Page()
-    loan = Loan(page, page.take()[0])
-    lender = Lender(loan, reader, check=False, pool=allocations, device=driver)
-    return lender.device_frame(BASE + 512, size, "an array")
+def frame_of(
+    driver: Any, allocations: Allocations, page: Page, size: int = SIZE
+) -> MappedBytes | None:
+    reader, ticket = Reader("tls://reader", Location.here(0, device=True)), ticket_of(page)
+    loan = Loan(page, ticket, reader, True, check=False, pool=allocations, device=driver)
+    return loan.device_frame(BASE + 512, size, "an array")
 
 
 def test_memory_of_the_pool_stays_mapped_until_its_owner_asks(driver: Any, page: Page) -> None:
     allocations, mappings = Allocations(driver), Mappings(driver)
     allocations.add(BASE)
-    frame = frame_of(driver, allocations)
+    frame = frame_of(driver, allocations, page)
     assert frame
-    ticket = ticket_of(page)
+    ticket = frame.ticket
     for _ in range(2):
-        mappings.copy(frame, ticket, 7)
+        mappings.copy(frame, 7)
     assert driver.copied == [(7, next(iter(driver.mapped)) + 512, SIZE)] * 2
     mappings.close(ticket.owner.pid, ticket.owner.page_file, frame.buffer_id)
     assert not driver.mapped
@@ -102,10 +103,10 @@ def test_what_a_reader_may_have_mapped_is_freed_when_it_closed_it(driver: Any, p
     asked: list[tuple[Any, ...]] = []
     allocations.ask_to_close = lambda *which: asked.append(which)
     owner = AllocationOwner(allocations, BASE)
-    frame = frame_of(driver, allocations)
+    frame = frame_of(driver, allocations, page)
     assert frame
-    ticket = ticket_of(page)
-    mappings.copy(frame, ticket, 7)
+    ticket = frame.ticket
+    mappings.copy(frame, 7)
     del owner
     [(base, buffer_id, readers)] = asked
     assert BASE in driver.allocated
@@ -128,28 +129,29 @@ def test_what_nobody_has_mapped_is_freed_at_once(driver: Any) -> None:
 
 def test_memory_that_is_not_the_pools_is_closed_after_each_copy(driver: Any, page: Page) -> None:
     mappings = Mappings(driver)
-    frame = frame_of(driver, Allocations(driver))
+    frame = frame_of(driver, Allocations(driver), page)
     assert frame
-    mappings.copy(frame, ticket_of(page), 7)
+    mappings.copy(frame, 7)
     assert driver.copied
     assert not driver.mapped
 
 
-def test_what_is_not_the_pools_and_small_or_has_no_handle_goes_another_way(driver: Any) -> None:
-    assert frame_of(driver, Allocations(driver), NOT_KEPT_FROM_BYTES - 1) is None
+def test_what_is_not_the_pools_and_small_or_has_no_handle_goes_another_way(
+    driver: Any, page: Page
+) -> None:
+    assert frame_of(driver, Allocations(driver), page, NOT_KEPT_FROM_BYTES - 1) is None
     driver.capable = False
-    assert frame_of(driver, Allocations(driver)) is None
+    assert frame_of(driver, Allocations(driver), page) is None
 
 
 def test_a_loan_that_ended_is_neither_mapped_nor_copied(driver: Any, page: Page) -> None:
     allocations, mappings = Allocations(driver), Mappings(driver)
     allocations.add(BASE)
-    frame = frame_of(driver, allocations)
+    frame = frame_of(driver, allocations, page)
     assert frame
-    ticket = ticket_of(page)
-    page.give_back(ticket.slot)
+    page.give_back(frame.ticket.slot)
     with pytest.raises(NotHeldError):
-        mappings.copy(frame, ticket, 7)
+        mappings.copy(frame, 7)
     assert not driver.mapped
     assert not driver.copied
 
@@ -162,9 +164,9 @@ def test_a_later_allocation_at_the_address_gets_a_mapping_of_its_own(
         driver.allocated[BASE] = buffer_id
         allocations = Allocations(driver)
         allocations.add(BASE)
-        frame = frame_of(driver, allocations)
+        frame = frame_of(driver, allocations, page)
         assert frame
-        mappings.copy(frame, ticket_of(page), 7)
+        mappings.copy(frame, 7)
     (_, first, _), (_, second, _) = driver.copied
     assert first != second
 
@@ -172,14 +174,14 @@ def test_a_later_allocation_at_the_address_gets_a_mapping_of_its_own(
 def test_a_reader_that_cannot_map_says_so(driver: Any, page: Page) -> None:
     allocations, mappings = Allocations(driver), Mappings(driver)
     allocations.add(BASE)
-    frame = frame_of(driver, allocations)
+    frame = frame_of(driver, allocations, page)
     assert frame
     driver.allocated.clear()
     with pytest.raises(NoMappingError):
-        mappings.copy(frame, ticket_of(page), 7)
+        mappings.copy(frame, 7)
 
 
-def test_memory_is_taken_and_given_back_while_another_thread_lends(driver: Any) -> None:
+def test_memory_is_taken_and_given_back_while_another_thread_lends(driver: Any, page: Page) -> None:
     """As a finalizer does, under the pool's lock, while lending waits for the driver."""
     allocations, lending, done = Allocations(driver), threading.Event(), threading.Event()
     allocations.add(BASE)
@@ -190,7 +192,7 @@ def test_memory_is_taken_and_given_back_while_another_thread_lends(driver: Any) 
         return bytes(64)
 
     driver.export = export
-    thread = threading.Thread(target=frame_of, args=(driver, allocations))
+    thread = threading.Thread(target=frame_of, args=(driver, allocations, page))
     thread.start()
     assert lending.wait(BOUND_S)
     driver.allocated[2 * BASE] = 2

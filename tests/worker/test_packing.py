@@ -9,16 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gputui.worker.transfers import device_arrays
-from gputui.worker.transfers.cuda_ipc import Lender
-from gputui.worker.transfers.loans import Loan, Location, NotHeldError, Page, Ticket
-from gputui.worker.transfers.packing import (
-    HOST_FROM_BYTES,
-    DamagedError,
-    SharedBuffer,
-    pack,
-    unpack,
-)
+from gputui.worker.transfers import packing
+from gputui.worker.transfers.cuda_ipc import Loan, Reader
+from gputui.worker.transfers.loans import Location, NotHeldError, Page, Ticket
+from gputui.worker.transfers.packing import HOST_FROM_BYTES, SharedBuffer, pack, unpack
 
 ARRAY = np.arange(HOST_FROM_BYTES, dtype="u1")
 
@@ -26,19 +20,17 @@ ARRAY = np.arange(HOST_FROM_BYTES, dtype="u1")
 @pytest.fixture
 def loan() -> Iterator[Loan]:
     page = Page()
-    one = Loan(page, page.take()[0])
+    here = Location.here(page.descriptor, device=False)
+    one = Loan(page, Ticket(here, *page.take()), Reader("", here), False, check=False)
     yield one
     one.release()
 
 
-def ticket_of(loan: Loan) -> Ticket:
-    return Ticket(Location.here(loan.page.descriptor, device=False), loan.slot, 1)
-
-
 @pytest.mark.parametrize("check", [False, True])
 def test_what_was_packed_is_put_together_again(loan: Loan, check: bool) -> None:
-    packed = pack({"array": ARRAY, "text": "text"}, Lender(loan, None, check=check))
-    value = unpack(packed, ticket_of(loan), {})
+    loan.check = check
+    packed = pack({"array": ARRAY, "text": "text"}, loan)
+    value = unpack(packed, loan.ticket, {})
     assert isinstance(value, dict)
     np.testing.assert_array_equal(value["array"], ARRAY)
     assert value["text"] == "text"
@@ -56,26 +48,26 @@ def test_what_was_packed_is_put_together_again(loan: Loan, check: bool) -> None:
     ids=["bytes", "numbers", "small", "empty", "strided"],
 )
 def test_a_view_of_memory_arrives_as_one(loan: Loan, view: memoryview) -> None:
-    packed = pack([view], Lender(loan, None, check=False))
-    [taken] = unpack(packed, ticket_of(loan), {})
+    packed = pack([view], loan)
+    [taken] = unpack(packed, loan.ticket, {})
     assert isinstance(taken, memoryview)
     assert (taken.format, taken.shape, taken == view) == (view.format, view.shape, True)
 
 
 def test_a_buffer_that_was_changed_on_the_way_is_found_by_its_checksum(loan: Loan) -> None:
-    packed = pack(ARRAY, Lender(loan, None, check=True))
+    loan.check = True
+    packed = pack(ARRAY, loan)
     [shared] = [part for part in packed if isinstance(part, SharedBuffer)]
     os.pwrite(shared.descriptor, b"\xff", 0)
-    with pytest.raises(DamagedError):
-        unpack(packed, ticket_of(loan), {})
+    with pytest.raises(OSError, match="differs from what was lent"):
+        unpack(packed, loan.ticket, {})
 
 
 def test_what_its_owner_let_go_of_meanwhile_does_not_count(loan: Loan) -> None:
-    packed = pack(ARRAY[:10], Lender(loan, None, check=False))
-    ticket = ticket_of(loan)
+    packed = pack(ARRAY[:10], loan)
     loan.release()
     with pytest.raises(NotHeldError):
-        unpack(packed, ticket, {})
+        unpack(packed, loan.ticket, {})
 
 
 def test_a_location_that_says_anything_but_a_location_is_none() -> None:
@@ -133,13 +125,14 @@ def test_a_frame_of_cudf_goes_buffer_by_buffer_wherever_it_is_nested(
     for name in ("cudf", "cudf.core", "cudf.core.abc", "cupy"):
         monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.setattr(Frame, "__module__", "cudf.core.dataframe")
-    monkeypatch.setattr(device_arrays, "buffer_on_host", Buffer.memoryview)
+    monkeypatch.setattr(packing, "buffer_on_host", Buffer.memoryview)
     waits: list[bool] = []
-    monkeypatch.setattr(device_arrays.driver, "synchronize", lambda: waits.append(True))
+    monkeypatch.setattr(packing.driver, "synchronize", lambda: waits.append(True))
     columns = [b"small", bytes(ARRAY)]
-    packed = pack({"nested": [Frame(columns)]}, Lender(loan, None, check=True))
+    loan.check = True
+    packed = pack({"nested": [Frame(columns)]}, loan)
     assert [type(part) is SharedBuffer for part in packed] == [False, False, True]
-    value = unpack(packed, ticket_of(loan), {})
+    value = unpack(packed, loan.ticket, {})
     assert isinstance(value, dict)
     assert value["nested"][0].columns == columns
     assert waits

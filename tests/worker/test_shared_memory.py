@@ -13,7 +13,13 @@ import pytest
 from gputui.worker.transfers import shared_memory
 from gputui.worker.transfers.comm import WorkerComm
 from gputui.worker.transfers.loans import Location, Page
-from gputui.worker.transfers.shared_memory import MappedFile, MappedFiles, Places, put
+from gputui.worker.transfers.shared_memory import (
+    MappedFile,
+    MappedFiles,
+    parse_offers,
+    put,
+    put_into,
+)
 
 SIZE = 2**20
 BYTES = memoryview(np.random.default_rng(1).bytes(SIZE))
@@ -61,7 +67,7 @@ def test_the_file_of_a_dropped_array_takes_the_next_one(
     assert not mapped_files.offered()
     del view
     found = mapped_files.offered()
-    place = Places.parse(here, offers(found)).put(OTHERS)
+    place = put_into(offers(found), here, OTHERS)
     assert place is not None
     again = mapped_files.view(found.pop(place), SIZE)
     assert again == OTHERS
@@ -78,8 +84,8 @@ def test_an_array_goes_into_the_smallest_file_that_holds_it_and_no_much_larger_o
     views = [taken(mapped_files, here, memoryview(bytes(size))) for size in sizes]
     del views
     found = mapped_files.offered()
-    places = Places.parse(here, offers(found))
-    used = [places.put(BYTES) for _ in range(3)]
+    left = offers(found)
+    used = [put_into(left, here, BYTES) for _ in range(3)]
     assert [place and found[place].size for place in used] == [sizes[2], sizes[1], None]
     mapped_files.drop(found.values())
 
@@ -92,7 +98,7 @@ def test_a_descriptor_that_is_another_file_now_is_not_written_into(
     with own.open("r+b") as file:
         inode = os.fstat(file.fileno()).st_ino
         for said in ((file.fileno(), inode + 1, SIZE), (file.fileno(), inode, SIZE)):
-            assert Places.parse(here, [said]).put(BYTES) is None
+            assert put_into([said], here, BYTES) is None
     assert own.read_bytes() == bytes(SIZE)
 
 
@@ -101,13 +107,13 @@ def test_a_file_that_its_reader_could_shrink_is_not_mapped(here: Location) -> No
     descriptor = os.memfd_create("gputui-array", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.truncate(descriptor, SIZE)
     said = (descriptor, os.fstat(descriptor).st_ino, SIZE)
-    assert Places.parse(here, [said]).put(BYTES) is None
+    assert put_into([said], here, BYTES) is None
     os.close(descriptor)
 
 
 @pytest.mark.parametrize("said", [None, "text", [1], [[1]], [[1, 2, "3"]], [[True, 2, 3]]])
-def test_offers_that_are_none_are_passed_over(here: Location, said: object) -> None:
-    assert Places.parse(here, said).put(BYTES) is None
+def test_offers_that_are_none_are_passed_over(said: object) -> None:
+    assert parse_offers(said) == []
 
 
 def test_what_is_not_used_is_given_up(

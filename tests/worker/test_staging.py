@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gputui.worker import staging
-from gputui.worker.staging import Staging
+from gputui.worker import cuda
+from gputui.worker.cuda import Staging
 
 
 class FakeDriver:
@@ -36,7 +36,7 @@ class FakeDriver:
 
 @pytest.fixture(autouse=True)
 def _short_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staging, "PIECE_BYTES", 1000)
+    monkeypatch.setattr(cuda, "PIECE_BYTES", 1000)
 
 
 @pytest.mark.parametrize("size", [0, 1, 999, 3000, 3001, 12_345])

@@ -14,36 +14,36 @@ Seam: Dask's comm registry; written for distributed 2026.7.1 and 2026.8.
 """
 
 import asyncio
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
 import dask.config
-from distributed.comm import registry
-from distributed.comm.tcp import TLS, TLSConnector
+from distributed.comm.tcp import TLS
 from distributed.protocol.serialize import Serialize
 from tornado.ioloop import PeriodicCallback
 
 from gputui.engine.overrides import overriding
-from gputui.engine.tls import GuardedBackend, GuardedListener
+from gputui.engine.tls import guard_ports
 from gputui.process.background import Background
-from gputui.worker.cuda import driver
 from gputui.worker.transfers.cuda_ipc import (
-    Lender,
+    Loan,
     NoMappingError,
     Reader,
     allocations,
     mappings,
 )
-from gputui.worker.transfers.loans import Loan, Location, Page, Ticket, Way, came, say_once
+from gputui.worker.transfers.loans import Location, Page, Ticket, Way, came, say_once
 from gputui.worker.transfers.packing import Parts, pack, unpack, worth_lending
 from gputui.worker.transfers.shared_memory import (
     KEPT_BYTES,
     KEPT_S,
     KEPT_SHARE,
     MappedFile,
-    Places,
+    Offer,
     mapped_files,
+    parse_offers,
 )
 
 THREADS = 4
@@ -80,29 +80,23 @@ class Side:
     not_mapping: set[Location] = field(default_factory=set)
     """Readers that cannot map this process's device memory."""
 
-    def reader(self, there: Location, address: str | None) -> Reader | None:
-        """Return a reader of device memory; None if it cannot map any."""
-        on_device = self.location.device and there.device
-        if address is None or not on_device or there in self.not_mapping:
-            return None
-        return Reader(address, there)
-
 
 _side: Side | None = None
 
 
 def set_up(*, device: bool) -> None:
-    """Have every TLS comm that this process opens from now on lend, and state where it is.
+    """Guard the ports of this process, and have its TLS comms lend and state where they are.
 
-    Where settings say `bytes`, none does.
+    Where settings say `bytes`, none lends.
     """
     global _side
     if dask.config.get("gputui.transfers", "auto") == "bytes":
+        guard_ports()
         return
     page = Page()
     check = bool(dask.config.get("gputui.transfers-check", False))
     _side = Side(page, Location.here(page.descriptor, device=device), check)
-    registry.backends["tls"] = _Backend()
+    guard_ports(WorkerComm)
 
 
 @overriding(
@@ -120,7 +114,7 @@ class WorkerComm(TLS):  # type: ignore[misc]
     _loan: Loan | None = None
     _answer: Any = None
     """As owner: the answer as Dask would send it."""
-    _places: Places | None = None
+    _offers: Sequence[Offer] = ()
     """As owner: the files that the reader offered."""
     _offered: dict[int, MappedFile] | None = None
     """As reader, while the next message answers a get_data: the offered files."""
@@ -156,9 +150,8 @@ class WorkerComm(TLS):  # type: ignore[misc]
             return await self._read_lent(offered, deserializers)
         msg = await super().read(deserializers)
         if isinstance(msg, dict) and msg.get("op") == "get_data":
-            there, offers = self._near(), msg.pop(OFFERS, ())
-            self._asked = msg if there else None
-            self._places = Places.parse(there, offers) if there else None
+            self._offers = parse_offers(msg.pop(OFFERS, ()))
+            self._asked = msg if self._near() else None
         return msg
 
     def abort(self) -> None:
@@ -171,11 +164,6 @@ class WorkerComm(TLS):  # type: ignore[misc]
         self._release()
         return super().close()
 
-    @property
-    def lends(self) -> bool:
-        """Whether the answer to the last request may be lent."""
-        return self._asked is not None
-
     def _near(self) -> Location | None:
         """Return where the other end is, if memory can be lent there."""
         there = Location.parse(self.remote_info.get("gputui"))
@@ -186,18 +174,23 @@ class WorkerComm(TLS):  # type: ignore[misc]
         values = {key: value.data for key, value in msg["data"].items()}
         if not any(map(worth_lending, values.values())):
             return msg
-        there = self._near()
+        there, address = self._near(), self._asked.get("who")
         assert there
-        reader = _side.reader(there, self._asked.get("who"))
-        work = _threads.submit(_lend, _side, reader, self._places, values)
+        on_devices = _side.location.device and there.device
+        maps_device = bool(on_devices and address and there not in _side.not_mapping)
         try:
-            loan, lent = await asyncio.wrap_future(work)
-        except asyncio.CancelledError:
-            work.add_done_callback(_release_lent)
-            raise
+            ticket = Ticket(_side.location, *_side.page.take())
         except OSError as error:
             say_once(f"values go as bytes: {error}")
             return msg
+        reader = Reader(address or "", there)
+        loan = Loan(_side.page, ticket, reader, maps_device, _side.check, list(self._offers))
+        work = _threads.submit(_lent, values, loan)
+        try:
+            lent = await asyncio.wrap_future(work)
+        except BaseException:
+            work.add_done_callback(lambda _: loan.release())
+            raise
         self._loan, self._answer = loan, msg
         return {**msg, "data": {key: Serialize(value) for key, value in lent.items()}}
 
@@ -248,44 +241,17 @@ class WorkerComm(TLS):  # type: ignore[misc]
             mapped_files.drop(offered.values())
 
 
-def _lend(
-    side: Side, reader: Reader | None, places: Places | None, values: dict[Any, Any]
-) -> tuple[Loan, dict[Any, Any]]:
+def _lent(values: dict[Any, Any], loan: Loan) -> dict[Any, Any]:
     """Pack values worth lending; one that cannot be pickled so is sent as Dask does."""
-    try:
-        slot, word = side.page.take()
-    except OSError:
-        _settle(side)
-        raise
-    loan = Loan(side.page, slot)
-    ticket = Ticket(side.location, slot, word)
-    try:
-        lender = Lender(loan, reader, side.check)
-        lent = {key: _lent(value, ticket, lender, places) for key, value in values.items()}
-        if not all(isinstance(value, Lent) for value in lent.values()):
-            _settle(side)
-        return loan, lent
-    except BaseException:
-        loan.release()
-        raise
-
-
-def _settle(side: Side) -> None:
-    """Synchronize the device before Dask reads its memory: tasks return with work pending."""
-    if side.location.device:
-        driver.synchronize()
-
-
-def _lent(value: object, ticket: Ticket, lender: Lender, places: Places | None) -> object:
-    """Return a value packed, or itself where that does not pay or cannot be."""
-    if not worth_lending(value):
-        return value
-    try:
-        return Lent(ticket, pack(value, lender, places))
-    except Exception as error:
-        kind = type(value)
-        say_once(f"{kind.__module__}.{kind.__name__} as bytes: {type(error).__name__}: {error}")
-        return value
+    lent = dict(values)
+    for key, value in values.items():
+        try:
+            if worth_lending(value):
+                lent[key] = Lent(loan.ticket, pack(value, loan))
+        except Exception as error:
+            kind = f"{type(value).__module__}.{type(value).__name__}"
+            say_once(f"{kind} as bytes: {type(error).__name__}: {error}")
+    return lent
 
 
 def _put_together(data: dict[Any, Any], offered: dict[int, MappedFile]) -> dict[Any, Any]:
@@ -293,27 +259,6 @@ def _put_together(data: dict[Any, Any], offered: dict[int, MappedFile]) -> dict[
         key: unpack(value.parts, value.ticket, offered) if isinstance(value, Lent) else value
         for key, value in data.items()
     }
-
-
-def _release_lent(work: "Future[tuple[Loan, dict[Any, Any]]]") -> None:
-    if not work.cancelled() and not work.exception():
-        work.result()[0].release()
-
-
-@overriding(comm_class=None)
-class _Connector(TLSConnector):  # type: ignore[misc]
-    comm_class = WorkerComm
-
-
-@overriding(comm_class=None)
-class _Listener(GuardedListener):
-    comm_class = WorkerComm
-
-
-@overriding(_connector_class=None, _listener_class=None)
-class _Backend(GuardedBackend):
-    _connector_class = _Connector
-    _listener_class = _Listener
 
 
 def serve_readers(worker: Any) -> None:

@@ -10,6 +10,7 @@ leaves undefined: the pool may drop it at any time, in any thread, and the event
 peers. Who waits for memory waits for that, too. Source: CUDA Runtime API, cudaIpcOpenMemHandle.
 """
 
+import os
 import threading
 import zlib
 from collections.abc import Callable, Iterator
@@ -17,7 +18,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from gputui.worker.cuda import Driver, driver
-from gputui.worker.transfers.loans import Loan, Location, Ticket, Way, came, check_held, say_once
+from gputui.worker.transfers.loans import Location, Page, Ticket, Way, came, check_held, say_once
+from gputui.worker.transfers.shared_memory import Offer
 
 DEVICE_FROM_BYTES = 2**16
 """From which a device array is faster by a handle than through host memory."""
@@ -29,7 +31,7 @@ longer."""
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """A worker that may have memory of this one mapped."""
+    """A worker that values are lent to, and that may have memory of this one mapped."""
 
     address: str
     location: Location
@@ -124,6 +126,7 @@ class NoMappingError(OSError):
 class MappedBytes:
     """Bytes on an owner's device, as a reader finds them."""
 
+    ticket: Ticket
     handle: bytes
     buffer_id: int
     offset: int
@@ -134,17 +137,36 @@ class MappedBytes:
 
 
 @dataclass(slots=True)
-class Lender:
-    """Lends the device memory of one message's values to one reader."""
+class Loan:
+    """What one message lends to one reader; `release` frees it, once."""
 
-    loan: Loan
-    reader: Reader | None
-    """None where it cannot map memory of this device."""
+    page: Page
+    ticket: Ticket
+    reader: Reader
+    maps_device: bool
+    """Whether the reader can map memory of this device."""
     check: bool
     """Whether a checksum is stated."""
+    offers: list[Offer] = field(default_factory=list)
+    """The reader's own files, for host buffers."""
     pool: Allocations = allocations
     device: Driver = driver
+    kept: list[object] = field(default_factory=list)
+    """Arrays, copies of arrays, and other sources of the reader's copies."""
+    descriptors: list[int] = field(default_factory=list)
+    """Of memory files."""
     _settled: bool = False
+    _released: bool = False
+
+    def release(self) -> None:
+        """Release everything; the word first."""
+        if self._released:
+            return
+        self._released = True
+        self.page.give_back(self.ticket.slot)
+        for descriptor in self.descriptors:
+            os.close(descriptor)
+        self.kept.clear()
 
     def settle_device(self) -> None:
         """Wait until everything is done that tasks had queued on the device by now."""
@@ -154,9 +176,9 @@ class Lender:
 
     def device_frame(self, pointer: int, size: int, array: object) -> MappedBytes | None:
         """Lend the bytes of a device array; None where they can go through host memory only."""
-        if self.reader is None or size < DEVICE_FROM_BYTES:
+        if not self.maps_device or size < DEVICE_FROM_BYTES:
             return None
-        self.loan.kept.append(array)
+        self.kept.append(array)
         try:
             base, buffer_id = self.device.allocation(pointer)
             handle = self.pool.lend(base, buffer_id, self.reader)
@@ -169,7 +191,8 @@ class Lender:
         except OSError as error:
             say_once(f"device arrays go through host memory: {error}")
             return None
-        return MappedBytes(handle, buffer_id, pointer - base, size, stays, checksum)
+        offset = pointer - base
+        return MappedBytes(self.ticket, handle, buffer_id, offset, size, stays, checksum)
 
 
 @dataclass(slots=True)
@@ -188,13 +211,13 @@ class Mappings:
         self._open: dict[tuple[int, int, int], _Mapping] = {}
         self._changed = threading.Condition()
 
-    def copy(self, frame: MappedBytes, ticket: Ticket, pointer: int) -> None:
+    def copy(self, frame: MappedBytes, pointer: int) -> None:
         """Copy a loan to this device; raises OSError, or NoMappingError if it never can."""
-        with self._mapped(frame, ticket) as address:
+        with self._mapped(frame) as address:
             self._driver.copy(pointer, address + frame.offset, frame.size)
         came(Way.DEVICE)
         if frame.checksum is not None:
-            check_held(ticket)
+            check_held(frame.ticket)
             if zlib.crc32(self._driver.read(pointer, frame.size)) != frame.checksum:
                 raise OSError(f"a device array of {frame.size} bytes differs from what was lent")
 
@@ -206,10 +229,11 @@ class Mappings:
             self._close(key)
 
     @contextmanager
-    def _mapped(self, frame: MappedBytes, ticket: Ticket) -> Iterator[int]:
-        key = (ticket.owner.pid, ticket.owner.page_file, frame.buffer_id)
+    def _mapped(self, frame: MappedBytes) -> Iterator[int]:
+        owner = frame.ticket.owner
+        key = (owner.pid, owner.page_file, frame.buffer_id)
         with self._changed:
-            mapping = self._open.get(key) or self._new(key, frame, ticket)
+            mapping = self._open.get(key) or self._new(key, frame)
             mapping.copies += 1
         try:
             yield mapping.address
@@ -220,25 +244,22 @@ class Mappings:
                     self._close(key)
                 self._changed.notify_all()
 
-    def _new(self, key: tuple[int, int, int], frame: MappedBytes, ticket: Ticket) -> _Mapping:
-        self._close_those_of_the_dead()
+    def _new(self, key: tuple[int, int, int], frame: MappedBytes) -> _Mapping:
+        for other, mapping in list(self._open.items()):
+            if not mapping.copies and not mapping.owner.alive():
+                self._close(other)
         try:
             address = self._driver.open(frame.handle)
         except OSError as error:
-            check_held(ticket)
+            check_held(frame.ticket)
             raise NoMappingError(*error.args) from error
-        mapping = self._open[key] = _Mapping(ticket.owner, address)
+        self._open[key] = _Mapping(frame.ticket.owner, address)
         try:
-            check_held(ticket)  # a handle of memory that was freed may open something else
+            check_held(frame.ticket)  # a handle of memory that was freed may open something else
         except OSError:
             self._close(key)
             raise
-        return mapping
-
-    def _close_those_of_the_dead(self) -> None:
-        for key, mapping in list(self._open.items()):
-            if not mapping.copies and not mapping.owner.alive():
-                self._close(key)
+        return self._open[key]
 
     def _close(self, key: tuple[int, int, int]) -> None:
         mapping = self._open.pop(key, None)

@@ -1,4 +1,4 @@
-"""Where a worker is, and its loans: held until a reader has them, and marked so where it looks.
+"""Where a worker is, and which loans it holds, marked where their readers look.
 
 Two processes reach each other's memory files where they see each other's /proc: on one boot of
 one kernel, in one PID namespace, as one user. CUDA's handles need one IPC namespace, too; two
@@ -15,7 +15,7 @@ import mmap
 import os
 import struct
 import threading
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
@@ -163,28 +163,6 @@ class Page:
         with self._lock:
             WORD.pack_into(self._words, slot * WORD.size, 0)
             self._free.append(slot)
-
-
-@dataclass(slots=True)
-class Loan:
-    """The values that one message lends; `release` frees them, once."""
-
-    page: Page
-    slot: int
-    kept: list[object] = field(default_factory=list)
-    """Arrays, copies of arrays, and other sources of the reader's copies."""
-    descriptors: list[int] = field(default_factory=list)
-    _released: bool = False
-
-    def release(self) -> None:
-        """Release everything; the word first."""
-        if self._released:
-            return
-        self._released = True
-        self.page.give_back(self.slot)
-        for descriptor in self.descriptors:
-            os.close(descriptor)
-        self.kept.clear()
 
 
 _pages: dict[tuple[int, int], tuple[Location, mmap.mmap]] = {}

@@ -1,8 +1,10 @@
 """A value taken apart into a pickle, host buffers and device arrays, and put together again.
 
-One pass of pickle, protocol 5, finds what is large wherever it is nested: NumPy, pandas and Arrow
-hand out their buffers by themselves, `device_arrays` knows the arrays of a GPU. What is lent goes
-as a descriptor or a handle, what is small goes along. Runs off the event loop.
+One pass of pickle, protocol 5, finds what is large wherever it is nested. NumPy, pandas and Arrow
+hand out their buffers by themselves; the arrays of CuPy, cuDF and torch are reduced here, each to
+a function that rebuilds it and its bytes: a `MappedBytes`, from which the reader copies on the
+device, or where that cannot be, a host buffer. What is lent goes as a descriptor or a handle, what
+is small goes along. Runs off the event loop, and imports no library before there is an array of it.
 """
 
 import io
@@ -15,19 +17,17 @@ import cloudpickle
 import numpy as np
 from dask.sizeof import sizeof
 
-from gputui.worker.transfers import device_arrays, shared_memory
-from gputui.worker.transfers.cuda_ipc import DEVICE_FROM_BYTES, Lender
+from gputui.engine.device_arrays import buffer_on_host, on_device, on_host
+from gputui.worker.cuda import driver
+from gputui.worker.transfers import shared_memory
+from gputui.worker.transfers.cuda_ipc import DEVICE_FROM_BYTES, Loan, MappedBytes, mappings
 from gputui.worker.transfers.loans import Ticket, check_held
-from gputui.worker.transfers.shared_memory import MappedFile, Places, mapped_files
+from gputui.worker.transfers.shared_memory import MappedFile, mapped_files
 
 HOST_FROM_BYTES = 2**22
 """From which a host buffer is faster through memory that both map than over TLS."""
 MOST_FILES = 128
 """In one loan, each with a descriptor; buffers after these go along."""
-
-
-class DamagedError(OSError):
-    """A value that arrived differs, by its checksum, from the one that was lent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,53 +45,52 @@ Parts = tuple[SharedBuffer | pickle.PickleBuffer, ...]
 """A value as it goes over the comm; the first part is the pickle itself."""
 
 
-def pack(value: object, lender: Lender, places: Places | None = None) -> Parts:
-    """Take a value apart; raises whatever its pickling does.
-
-    `places` are the reader's own, for host buffers.
-    """
+def pack(value: object, loan: Loan) -> Parts:
+    """Take a value apart; raises whatever its pickling does."""
     buffers: list[pickle.PickleBuffer] = []
     file = io.BytesIO()
-    _Pickler(file, buffers, lender).dump(value)
+    _Pickler(file, buffers, loan).dump(value)
     pickled = pickle.PickleBuffer(file.getbuffer())
-    return tuple(_part(buffer, lender, places) for buffer in (pickled, *buffers))
+    return tuple(_part(buffer, loan) for buffer in (pickled, *buffers))
 
 
-def _part(
-    buffer: pickle.PickleBuffer, lender: Lender, places: Places | None
-) -> SharedBuffer | pickle.PickleBuffer:
-    raw, lent = buffer.raw(), lender.loan.descriptors
-    if raw.nbytes < HOST_FROM_BYTES or len(lent) >= MOST_FILES:
+def _part(buffer: pickle.PickleBuffer, loan: Loan) -> SharedBuffer | pickle.PickleBuffer:
+    raw = buffer.raw()
+    if raw.nbytes < HOST_FROM_BYTES or len(loan.descriptors) >= MOST_FILES:
         return buffer
-    checksum = zlib.crc32(raw) if lender.check else None
-    if places and (place := places.put(raw)) is not None:
+    checksum = zlib.crc32(raw) if loan.check else None
+    place = shared_memory.put_into(loan.offers, loan.reader.location, raw)
+    if place is not None:
         return SharedBuffer(True, place, raw.nbytes, checksum)
     try:
         descriptor = shared_memory.put(raw)
     except OSError:
         return buffer
-    lent.append(descriptor)
+    loan.descriptors.append(descriptor)
     return SharedBuffer(False, descriptor, raw.nbytes, checksum)
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     """Pickles as Dask does, but hands out the buffers of arrays wherever they are nested."""
 
-    def __init__(
-        self, file: io.BytesIO, buffers: list[pickle.PickleBuffer], lender: Lender
-    ) -> None:
+    def __init__(self, file: io.BytesIO, buffers: list[pickle.PickleBuffer], loan: Loan) -> None:
         super().__init__(file, protocol=5, buffer_callback=buffers.append)
-        self._lender = lender
+        self._loan = loan
 
     def reducer_override(self, obj: Any) -> Any:
         """Return how an array is put together again."""
-        if type(obj) is np.ndarray and not (obj.flags.forc or obj.dtype.hasobject):
+        kind = type(obj)
+        if kind is np.ndarray and not (obj.flags.forc or obj.dtype.hasobject):
             return np.ascontiguousarray(obj).__reduce_ex__(5)
-        if type(obj) is memoryview:  # cloudpickle would make bytes of it
+        if kind is memoryview:  # cloudpickle would make bytes of it
             return memoryview, (np.asarray(obj, order="C"),)
-        reduce = device_arrays.reducer(type(obj))
-        if reduce and (reduced := reduce(obj, self._lender)) is not None:
-            return reduced
+        if (kind.__module__, kind.__name__) == ("cupy", "ndarray"):
+            return _reduce_cupy(obj, self._loan)
+        if kind.__module__.startswith("cudf.") and hasattr(kind, "device_serialize"):
+            return _reduce_cudf(obj, self._loan)
+        if (kind.__module__, kind.__name__) == ("torch", "Tensor"):
+            reduced = _reduce_torch(obj, self._loan)
+            return super().reducer_override(obj) if reduced is None else reduced
         return super().reducer_override(obj)
 
 
@@ -105,8 +104,7 @@ def unpack(parts: Parts, ticket: Ticket, offered: dict[int, MappedFile]) -> obje
     Removes the used files from `offered`.
     """
     pickled, *buffers = (_taken(part, ticket, offered) for part in parts)
-    with device_arrays.taking(ticket):
-        value: object = pickle.loads(pickled, buffers=buffers)
+    value: object = pickle.loads(pickled, buffers=buffers)
     check_held(ticket)
     return value
 
@@ -119,5 +117,90 @@ def _taken(part: SharedBuffer | Any, ticket: Ticket, offered: dict[int, MappedFi
     else:
         view = mapped_files.map(ticket.owner, part.descriptor, part.size)
     if part.checksum is not None and part.checksum != zlib.crc32(view):
-        raise DamagedError(f"a host buffer of {part.size} bytes differs from what was lent")
+        raise OSError(f"a host buffer of {part.size} bytes differs from what was lent")
     return view
+
+
+def _reduce_cupy(array: Any, loan: Loan) -> Any:
+    import cupy
+
+    loan.settle_device()
+    if not array.flags.forc:
+        array = cupy.ascontiguousarray(array)
+        cupy.cuda.get_current_stream().synchronize()
+    frame: Any = loan.device_frame(array.data.ptr, array.nbytes, array)
+    if frame is None:
+        frame = pickle.PickleBuffer(on_host(array))
+    return _rebuild_cupy, (frame, array.shape, array.dtype, array.strides)
+
+
+def _rebuild_cupy(frame: Any, shape: Any, dtype: Any, strides: Any) -> Any:
+    import cupy
+
+    mapped = isinstance(frame, MappedBytes)
+    flat = _copied(frame) if mapped else on_device(memoryview(frame))
+    return cupy.ndarray(shape, dtype, flat.data, strides=strides)
+
+
+def _copied(frame: MappedBytes) -> Any:
+    """Return the lent bytes in an array of this device."""
+    import cupy
+
+    flat = cupy.empty(frame.size, "u1")
+    mappings.copy(frame, flat.data.ptr)
+    return flat
+
+
+def _reduce_cudf(value: Any, loan: Loan) -> Any:
+    """Take a frame, a series or an index apart into the buffers that Dask would send."""
+    loan.settle_device()
+    header, frames = value.device_serialize()
+    driver.synchronize()  # what was sliced was copied just now
+    return _rebuild_cudf, (header, [_cudf_part(frame, loan) for frame in frames])
+
+
+def _cudf_part(frame: Any, loan: Loan) -> Any:
+    where = getattr(frame, "__cuda_array_interface__", None)
+    if where is None:
+        return pickle.PickleBuffer(frame)
+    lent: Any = loan.device_frame(where["data"][0], frame.nbytes, frame)
+    return lent or pickle.PickleBuffer(buffer_on_host(frame))
+
+
+def _rebuild_cudf(header: dict[str, Any], parts: list[Any]) -> Any:
+    from cudf.core.abc import Serializable
+
+    frames = [
+        _copied(part) if isinstance(part, MappedBytes) else memoryview(part) for part in parts
+    ]
+    return Serializable.device_deserialize(header, frames)
+
+
+def _reduce_torch(tensor: Any, loan: Loan) -> Any:
+    """Take a dense tensor of a GPU apart; None for all others, which pickle as torch has it."""
+    import torch
+
+    if not tensor.is_cuda:
+        return None
+    loan.settle_device()
+    if tensor.layout is not torch.strided or tensor.is_conj():
+        return None
+    plain = tensor.detach().contiguous()
+    torch.cuda.current_stream().synchronize()
+    size = plain.numel() * plain.element_size()
+    frame: Any = loan.device_frame(plain.data_ptr(), size, plain)
+    if frame is None:
+        frame = pickle.PickleBuffer(plain.view(-1).view(torch.uint8).cpu().numpy())
+    return _rebuild_torch, (frame, tuple(plain.shape), plain.dtype, tensor.requires_grad)
+
+
+def _rebuild_torch(frame: Any, shape: Any, dtype: Any, requires_grad: bool) -> Any:
+    import torch
+
+    tensor = torch.empty(shape, dtype=dtype, device="cuda")
+    if isinstance(frame, MappedBytes):
+        mappings.copy(frame, tensor.data_ptr())
+    else:
+        flat = tensor.view(-1).view(torch.uint8)
+        flat.copy_(torch.frombuffer(bytearray(frame), dtype=torch.uint8))
+    return tensor.requires_grad_(requires_grad)

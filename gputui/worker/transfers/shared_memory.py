@@ -19,7 +19,6 @@ import weakref
 from collections import deque
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
 
@@ -189,36 +188,30 @@ def put(buffer: memoryview) -> int:
     return descriptor
 
 
-class Places:
-    """The files in which an owner may put buffers, so that the reader has them at once."""
+def parse_offers(said: object) -> list[Offer]:
+    """Parse a reader's offers; leave out anything else."""
+    offers: list[Offer] = []
+    for each in said if isinstance(said, list | tuple) else ():
+        numbers = tuple(each) if isinstance(each, list | tuple) else ()
+        if [type(number) for number in numbers] == [int] * 3:
+            offers.append(numbers)
+    return offers
 
-    def __init__(self, reader: Location, offers: list[Offer]) -> None:
-        self._reader = reader
-        self._offers = offers
 
-    @classmethod
-    def parse(cls, reader: Location, said: object) -> Self:
-        """Parse a reader's offers; leave out anything else."""
-        offers: list[Offer] = []
-        for each in said if isinstance(said, list | tuple) else ():
-            numbers = tuple(each) if isinstance(each, list | tuple) else ()
-            if [type(number) for number in numbers] == [int] * 3:
-                offers.append(numbers)
-        return cls(reader, offers)
+def put_into(offers: list[Offer], reader: Location, buffer: memoryview) -> int | None:
+    """Copy a buffer into the smallest offered file that holds it, and little more.
 
-    def put(self, buffer: memoryview) -> int | None:
-        """Copy a buffer into an offered file; return its descriptor there, None where none fits."""
-        while offer := self._fitting(buffer.nbytes):
-            self._offers.remove(offer)
-            with contextlib.suppress(OSError):
-                _copy_into(buffer, self._reader, offer)
-                return offer[0]
-        return None
-
-    def _fitting(self, size: int) -> Offer | None:
-        """Return the smallest file that holds so many bytes, and few more."""
-        large = [each for each in self._offers if size <= each[2] <= SPARE_SHARE * size]
-        return min(large, key=lambda each: each[2], default=None)
+    Returns the file's descriptor at the reader, None where none fits. Offers that were used or
+    turn out not to hold are removed.
+    """
+    size = buffer.nbytes
+    while fitting := [each for each in offers if size <= each[2] <= SPARE_SHARE * size]:
+        offer = min(fitting, key=lambda each: each[2])
+        offers.remove(offer)
+        with contextlib.suppress(OSError):
+            _copy_into(buffer, reader, offer)
+            return offer[0]
+    return None
 
 
 def _copy_into(buffer: memoryview, reader: Location, offer: Offer) -> None:
