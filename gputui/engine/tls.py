@@ -86,7 +86,7 @@ class GuardedBackend(TLSBackend):  # type: ignore[misc]
     _listener_class = GuardedListener
 
     def get_connector(self) -> Any:
-        """Return what connects to others."""
+        """Return the connector to other processes."""
         connector = super().get_connector()
         connector.comm_class = GuardedListener.comm_class
         return connector

@@ -202,7 +202,7 @@ def _report(descriptor: int, report: WorkerReport) -> None:
 def _metrics(
     spec: Mapping[str, Any], device: Device | None, worker: distributed.Worker
 ) -> dict[str, Any]:
-    """Return what each heartbeat takes to gputui's reporter at the scheduler.
+    """Return the metrics that each heartbeat takes to the scheduler, for gputui's reporter there.
 
     A worker's memory limit grows with its host's memory meanwhile.
     """
