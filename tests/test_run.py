@@ -19,9 +19,9 @@ from distributed import Client, LocalCluster
 
 from gputui import presets
 from gputui.errors import ClusterError, RunError, UsageError
-from gputui.presets import Outcome, Parameter, Preset
+from gputui.presets import Outcome, Parameter, Preset, RunWorker
 from gputui.presets.job import Job
-from gputui.presets.workers import WorkerFacts, refuse_missing
+from gputui.presets.workers import refuse_unfit
 from gputui.runs import execution
 
 
@@ -86,12 +86,9 @@ def test_where_no_gpu_is_nobody_is_told_to_install_cupy(client: Client) -> None:
 
 
 def test_a_gpu_without_cupy_is_said_with_the_install_line() -> None:
-    device = "GPU-1", "H200", 2**30
-    facts = WorkerFacts("tls://a", *device, no_gpu="", missing=("cupy",), versions=())
+    worker = RunWorker("localhost:gpu0", "tls://a", "a", "0", "GPU-1", 1, 2**30, missing=("cupy",))
     with pytest.raises(ClusterError, match=r"needs cupy.*\n.*pip install 'gputui\[cuda1"):
-        refuse_missing(
-            presets.get("smoke"), {"tls://a": {"name": "localhost:gpu0"}}, {"tls://a": facts}
-        )
+        refuse_unfit(presets.get("smoke"), [worker])
 
 
 def test_a_notebook_shows_a_results_table_and_figure(client: Client) -> None:

@@ -22,7 +22,7 @@ from gputui.errors import RunError, UsageError
 from gputui.model.failure import Failure
 from gputui.model.snapshot import RunState
 from gputui.presets import Figure
-from gputui.presets.outcome import json_text
+from gputui.presets.definition import json_text
 from gputui.process.procfs import own_place
 from gputui.runs import output, records
 from gputui.runs.records import ended, status_of, write

@@ -14,7 +14,7 @@ from typing import Any
 from gputui.errors import PresetError, UsageError
 from gputui.model.plain_text import aligned, safe_lines
 from gputui.presets import Figure, Parameter, Preset, get, names
-from gputui.presets.outcome import json_text
+from gputui.presets.definition import json_text
 from gputui.presets.registry import write_new
 from gputui.runs import RunRecord, find, recorded, text
 from gputui.runs.records import as_object

@@ -21,7 +21,7 @@ workers it may use) and returns an `Outcome` (a result, and perhaps a figure and
     PRESET = Preset("mine", "norms", PARAMETERS, compute, draws=True)
 
 `gputui presets new mine` writes it with an estimate of its memory and its test; one of gputui's own
-is a file here, and a name in `registry.BUILT_IN`. What it stands on:
+is a file here, and a row of `registry.BUILT_IN`. What it stands on:
 
 **Work.** `job.map` and `job.submit` start tasks, whose arguments may be futures of others;
 `job.results` waits and returns their values. `job.on(worker, …)` and `job.each_worker` choose
@@ -60,6 +60,7 @@ a preset imports what it computes with inside its functions.
 
 from gputui.presets.definition import (
     RAPIDS_INSTALL,
+    Figure,
     Library,
     Memory,
     Outcome,
@@ -80,7 +81,6 @@ from gputui.presets.job import (
     module_of,
     to_host,
 )
-from gputui.presets.outcome import Figure
 from gputui.presets.registry import BUILT_IN, get, located, names
 
 __all__ = [

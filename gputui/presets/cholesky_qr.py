@@ -2,45 +2,38 @@
 
 A pass multiplies each block by the factors found so far and adds up qᵀq; its Cholesky factor is
 the next one. Where squares leave the range of float64, a pass finds by how much to scale. Two
-passes bring ‖qᵀq − I‖ to working precision for a matrix that is not too
-ill-conditioned; where Cholesky fails, the Gram matrix is shifted, which takes one pass more.
-The functions here are tasks: blocks stay on their device, and what travels between workers are
-triangles of n (n + 1) / 2 numbers in host memory.
+passes bring ‖qᵀq − I‖ to working precision for a matrix that is not too ill-conditioned; where
+Cholesky fails, the Gram matrix is shifted, which takes one pass more. The public functions here
+are the tasks of `svd.py`: blocks stay on their device, and workers exchange triangles: the upper
+triangle of an n × n matrix as (n (n + 1) / 2,) float64 in host memory.
 
 Source: T. Fukaya, R. Kannan, Y. Nakatsukasa, Y. Yamamoto, Y. Yanagisawa, "Shifted Cholesky QR for
 computing the QR factorization of ill-conditioned matrices", SIAM J. Sci. Comput. 42 (2020).
 """
 
 import math
+import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 from gputui.errors import RunError
 from gputui.presets import array_module, module_of, to_host
 
-ORTHOGONAL_ENOUGH = 0.1
-"""‖qᵀq − I‖ from which one more Cholesky step reaches working precision."""
+ORTHOGONAL_ENOUGH = 0.1  # ‖qᵀq − I‖ from which one more step reaches working precision
 LEAST_SQUARE, MOST_SQUARE = 2.0**-800, 2.0**900
-"""Of a column: between them no square that matters is lost, or overflows when they are added."""
-HALF_RANGE = 537
-"""Exponents of float64: squares of smaller numbers are zero, of larger ones inf."""
-INVERSE_CONDITION = 1e4
-"""Of a factor (Frobenius): up to which its inverse is as good as a solve."""
-EIGEN_CONDITION = 1e3
-"""Up to which the small SVD goes through an eigenvalue problem, several times faster."""
-
-
-Triangle = Any
-"""Upper triangle of an n × n matrix: (n (n + 1) / 2,) float64 in host memory."""
+# Of a column: between them no square that matters is lost, or overflows when they are added.
+HALF_RANGE = 537  # exponents of float64: squares of smaller numbers are zero, of larger ones inf
+INVERSE_CONDITION = 1e4  # of a factor (Frobenius): up to here its inverse is as good as a solve
+EIGEN_CONDITION = 1e3  # up to here the small SVD goes through eigenvalues, several times faster
 
 
 @dataclass(frozen=True, slots=True)
 class Factor:
-    """The triangle of one pass."""
+    """The factor r of one pass."""
 
-    triangle: Triangle
-    """Of r."""
+    triangle: Any
     deviation: float
     """‖qᵀq − I‖ before this pass (Frobenius)."""
     shifted: bool
@@ -53,62 +46,29 @@ class Factor:
         return self.deviation < ORTHOGONAL_ENOUGH and not self.shifted
 
 
-@dataclass(frozen=True, slots=True)
-class Conclusion:
-    """The outcome of a pass, from the factors of a matrix."""
-
-    final: bool
-    """Whether the vectors are orthonormal; if not, the other fields are meaningless."""
-    u: Any = None
-    """Left vectors of r = … r₂ r₁, (n, n) in host memory; None where only s was asked for."""
-    s: Any = None
-    """(n,), descending."""
-    vt: Any = None
-    """(n, n); None where only s was asked for."""
-
-    def answer(self) -> tuple[bool, Any, Any]:
-        """Return the part for the caller: (final, s, vt)."""
-        return self.final, self.s, self.vt
-
-
-def gram(blocks: Iterable[Any], factors: Sequence[Factor]) -> Triangle:
-    """Return the sum of qᵀq over blocks (m, n), where q = block · r₁⁻¹ · r₂⁻¹ …"""
+def gram(blocks: Iterable[Any], factors: Sequence[Factor]) -> Any:
+    """Return the triangle of the sum of qᵀq over blocks (m, n), q = block · r₁⁻¹ · r₂⁻¹ …"""
     total, steps = None, None
     for block in blocks:
-        if steps is None:
-            steps = _steps(module_of(block), factors)
-        total = _plus_gram(total, _through(_as_float64(block), steps))
-    if total is None:
-        raise ValueError("no blocks")
+        xp = module_of(block)
+        steps = _steps(xp, factors) if steps is None else steps
+        q = _through(block.astype("float64", copy=False), steps)
+        total = xp.zeros((q.shape[1], q.shape[1])) if total is None else total
+        if xp.__name__ == "cupy":
+            from cupy import cublas
+
+            cublas.syrk("T", q, out=total, beta=1.0)  # the upper triangle only: half the work
+        else:
+            total += q.T @ q
     return to_host(_packed(total))
 
 
-def _plus_gram(total: Any, q: Any) -> Any:
-    """Return total + qᵀq, of which only the upper triangle counts: half the work of a product."""
-    import numpy as np
-
-    if isinstance(q, np.ndarray):
-        product = q.T @ q
-        return product if total is None else np.add(total, product, out=total)
-    from cupy import cublas, zeros
-
-    if total is None:
-        total = zeros((q.shape[1], q.shape[1]))
-    cublas.syrk("T", q, out=total, beta=1.0)
-    return total
-
-
-def add(triangles: Sequence[Triangle]) -> Triangle:
+def add(triangles: Sequence[Any]) -> Any:
     """Return the sum of triangles."""
-    total = triangles[0].copy()
-    for each in triangles[1:]:
-        total += each
-    return total
+    return reduce(operator.add, triangles)
 
 
-def factor(
-    triangles: Sequence[Triangle], rows: int, before: Sequence[Factor], backend: str
-) -> Factor:
+def factor(triangles: Sequence[Any], rows: int, before: Sequence[Factor], backend: str) -> Factor:
     """Return the Cholesky factor of the sum of Gram matrices, shifted where it has none.
 
     They are over `rows` rows, after the factors before. Where not even that exists it is the
@@ -123,27 +83,23 @@ def factor(
     if exponent:
         return Factor(triangle, math.inf, True, exponent)
     xp = array_module(backend)
-    matrix = _symmetric(xp, triangle)
-    n = len(matrix)
+    upper = _unpacked(xp, triangle)
+    matrix, n = upper + xp.triu(upper, 1).T, len(upper)
     deviation = math.inf if first else float(xp.linalg.norm(matrix - xp.eye(n)))
     r = _cholesky(xp, matrix)
     shifted = r is None
-    if r is None:
+    if shifted:
         shift = 11 * (rows * n + n * (n + 1)) * 2**-53 * float(xp.linalg.norm(matrix))
         r = _cholesky(xp, matrix + (shift or 1.0) * xp.eye(n))
-    if r is None:
-        r = xp.eye(n)
-    return Factor(to_host(_packed(r)), deviation, shifted)
+    return Factor(to_host(_packed(xp.eye(n) if r is None else r)), deviation, shifted)
 
 
-def _scale(triangle: Triangle, scaled: bool) -> int:
+def _scale(triangle: Any, scaled: bool) -> int:
     """Return the power of two to divide by so that squares stay in range; 0 where they are.
 
     Raises RunError where they are not finite after that.
     """
-    import numpy as np
-
-    most = float(np.abs(triangle).max())
+    most = float(abs(triangle).max())
     if math.isfinite(most) and LEAST_SQUARE <= most <= MOST_SQUARE:
         return 0
     if most == 0:
@@ -155,90 +111,69 @@ def _scale(triangle: Triangle, scaled: bool) -> int:
     return HALF_RANGE
 
 
-def conclude(factors: Sequence[Factor], vectors: bool, backend: str) -> Conclusion:
-    """Decompose r = … r₂ r₁, where the last factor is final."""
+def conclude(factors: Sequence[Factor], vectors: bool, backend: str) -> tuple[Any, Any]:
+    """Decompose r = … r₂ r₁; return its left vectors (n, n), and (final, s, vt) for the caller.
+
+    All are in host memory. Where the last factor is not final, or only s was asked for, the others
+    are None.
+    """
     if not factors[-1].final:
-        return Conclusion(False)
+        return None, (False, None, None)
     xp = array_module(backend)
-    first, *later = [each for each in factors if not each.exponent]
-    r = _on_device(xp, first)
-    for each in later:
-        r = _on_device(xp, each) @ r
+    triangles = [_unpacked(xp, each.triangle) for each in factors if not each.exponent]
+    r = reduce(lambda product, each: each @ product, triangles)
     u, s, vt = _svd_by_eigenvalues(xp, r) or xp.linalg.svd(r)
-    s = xp.ldexp(s, sum(each.exponent for each in factors))
-    if not vectors:
-        return Conclusion(True, s=to_host(s))
-    return Conclusion(True, to_host(u), to_host(s), to_host(vt))
+    s = to_host(xp.ldexp(s, sum(each.exponent for each in factors)))
+    return (to_host(u), (True, s, to_host(vt))) if vectors else (None, (True, s, None))
 
 
 def left_vectors(
-    blocks: Iterable[Any], factors: Sequence[Factor], conclusion: Conclusion
+    blocks: Iterable[Any], factors: Sequence[Factor], conclusion: tuple[Any, Any]
 ) -> tuple[Any, ...]:
     """Return block · r₁⁻¹ · r₂⁻¹ … · u for each block, in the block's dtype and device."""
     found, steps = [], None
     for block in blocks:
-        if steps is None:
-            xp = module_of(block)
-            steps = _merged([*_steps(xp, factors), Step(xp.asarray(conclusion.u))])
-        found.append(_through(_as_float64(block), steps).astype(block.dtype, copy=False))
+        steps = _steps(module_of(block), factors, conclusion[0]) if steps is None else steps
+        left = _through(block.astype("float64", copy=False), steps)
+        found.append(left.astype(block.dtype, copy=False))
     return tuple(found)
 
 
-def _as_float64(block: Any) -> Any:
-    return block.astype("float64", copy=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """A step from a block to q: a product with a matrix or a number, or a triangular solve."""
-
-    factor: Any
-    solve: bool = False
-
-
-def _steps(xp: Any, factors: Sequence[Factor]) -> list[Step]:
-    """Return how to multiply a block by r₁⁻¹ r₂⁻¹ …: by inverses as long as that loses nothing.
+def _steps(xp: Any, factors: Sequence[Factor], u: Any = None) -> list[tuple[Any, bool]]:
+    """Return how to multiply a block by r₁⁻¹ r₂⁻¹ … u: matrices or numbers, and whether to solve.
 
     A product with an inverse is one fast matrix product, but loses as many digits as r is
-    ill-conditioned; a solve does not.
+    ill-conditioned; a solve does not. Neighbouring products of matrices are made one.
     """
-    steps: list[Step] = []
+    steps: list[tuple[Any, bool]] = []
     for each in factors:
         if each.exponent:
-            steps.append(Step(2.0**-each.exponent))  # which loses nothing
+            steps.append((2.0**-each.exponent, False))  # exact
             continue
-        r = _on_device(xp, each)
+        r = _unpacked(xp, each.triangle)
         inverse = xp.linalg.inv(r)
         condition = float(xp.linalg.norm(r) * xp.linalg.norm(inverse))
-        steps.append(Step(inverse) if condition < INVERSE_CONDITION else Step(r, solve=True))
-    return _merged(steps)
-
-
-def _merged(steps: list[Step]) -> list[Step]:
-    """Return the steps with neighbouring products made one."""
-    merged: list[Step] = []
-    for step in steps:
-        last = merged[-1] if merged else None
-        if last and _is_product(step) and _is_product(last):
-            merged[-1] = Step(last.factor @ step.factor)
-        else:
+        steps.append((inverse, False) if condition < INVERSE_CONDITION else (r, True))
+    if u is not None:
+        steps.append((xp.asarray(u), False))
+    merged = steps[:1]
+    for step in steps[1:]:
+        last, solves = merged[-1]
+        if solves or step[1] or isinstance(last, float):
             merged.append(step)
+        else:
+            merged[-1] = last @ step[0], False
     return merged
 
 
-def _through(block: Any, steps: Sequence[Step]) -> Any:
+def _through(block: Any, steps: Sequence[tuple[Any, bool]]) -> Any:
     """Return the block after all steps; the block itself is left as it is."""
-    for step in steps:
-        if step.solve:
-            block = module_of(block).linalg.solve(step.factor.T, block.T).T
+    for each, solves in steps:
+        if solves:
+            block = module_of(block).linalg.solve(each.T, block.T).T
         else:
-            block = block @ step.factor if _is_product(step) else block * step.factor
+            block = block * each if isinstance(each, float) else block @ each
     return block
-
-
-def _is_product(step: Step) -> bool:
-    """Whether a step is a product of matrices."""
-    return not step.solve and not isinstance(step.factor, float)
 
 
 def _cholesky(xp: Any, matrix: Any) -> Any | None:
@@ -250,8 +185,7 @@ def _cholesky(xp: Any, matrix: Any) -> Any | None:
     except np.linalg.LinAlgError:
         return None
     finite = math.isfinite(float(xp.linalg.norm(r)))
-    positive = bool((to_host(xp.diagonal(r)) > 0).all())
-    return r if finite and positive else None
+    return r if finite and bool((xp.diagonal(r) > 0).all()) else None
 
 
 def _svd_by_eigenvalues(xp: Any, r: Any) -> tuple[Any, Any, Any] | None:
@@ -267,14 +201,12 @@ def _svd_by_eigenvalues(xp: Any, r: Any) -> tuple[Any, Any, Any] | None:
     v = v[:, ::-1]
     u, upper = xp.linalg.qr(r @ v)
     s = xp.diagonal(upper)
-    u, s = u * xp.sign(s), abs(s)
-    order = xp.argsort(-s)
-    return u[:, order], s[order], v[:, order].T
+    order = xp.argsort(-abs(s))
+    return (u * xp.sign(s))[:, order], abs(s)[order], v[:, order].T
 
 
 def _packed(matrix: Any) -> Any:
-    xp = module_of(matrix)
-    return matrix[xp.triu_indices(len(matrix))]
+    return matrix[module_of(matrix).triu_indices(len(matrix))]
 
 
 def _unpacked(xp: Any, triangle: Any) -> Any:
@@ -282,12 +214,3 @@ def _unpacked(xp: Any, triangle: Any) -> Any:
     matrix = xp.zeros((n, n))
     matrix[xp.triu_indices(n)] = xp.asarray(triangle)
     return matrix
-
-
-def _symmetric(xp: Any, triangle: Any) -> Any:
-    upper = _unpacked(xp, triangle)
-    return upper + xp.triu(upper, 1).T
-
-
-def _on_device(xp: Any, each: Factor) -> Any:
-    return _unpacked(xp, each.triangle)

@@ -1,35 +1,42 @@
 """The parts of a preset: plain frozen values that anything may read without running it.
 
 The command line and the screen's forms are made from `Parameter`, the check before a run from
-`Library` and `Memory`, what is printed, drawn and saved after it from `Outcome`.
+`Library` and `Memory`, what is printed, drawn and saved after it from `Outcome` and its `Figure`.
+
+Results and figures may hold numbers that are not finite. JSON has none of them: in `--json`
+objects and records they are the texts "nan", "inf" and "-inf", which `float` reads.
 """
 
 import difflib
+import json
+import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import date, time, timedelta
+from enum import Enum
+from numbers import Number
+from os import PathLike
 from typing import Any
 
 from gputui.errors import PresetError
 from gputui.presets.job import Job, Machine, Value
-from gputui.presets.outcome import Figure
 
-MOST_NUMBERS = 10**13
-"""Of a matrix, 80 TB of them."""
-
-_TRUE = frozenset({"true", "yes", "on", "1"})
-_FALSE = frozenset({"false", "no", "off", "0"})
+MOST_NUMBERS = 10**13  # of a matrix: 80 TB
+MOST_DEPTH = 64  # of a result; deeper values are shown as "…"
+MOST_BITS = 14_000  # Python refuses to write longer integers as decimals, not as hexadecimals
+NO_NUMBER = "nothing to draw, no number is finite"
+RAPIDS_INSTALL = "pip install 'gputui[rapids]'; or choose the CPU with --backend numpy"
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One `-p name=value` of a preset."""
+    """One `-p name=value` of a preset; `cpu_default` is its default on CPUs where that differs."""
 
     name: str
     type: type[int] | type[float] | type[str] | type[bool]
     default: Value
     help: str
     cpu_default: Value = None
-    """The default on CPUs, where it differs; None is the same as `default`."""
     minimum: float | None = None
     maximum: float | None = None
     choices: tuple[str, ...] = ()
@@ -41,14 +48,12 @@ class Parameter:
             raise PresetError(f"parameter {self.name}: write type=int, float, str or bool")
         for field_name in ("default", "cpu_default"):
             given = getattr(self, field_name)
-            if given is None:
-                continue
             written = f"parameter {self.name}: {field_name}={given!r}"
             try:
-                value = self.parse(given)
+                value = None if given is None else self.parse(given)
             except PresetError:
                 raise PresetError(f"{written}: write {self.bounds}") from None
-            if isinstance(given, str) and self.type is not str:
+            if type(value) is not type(given) and isinstance(given, str):
                 raise PresetError(f"{written} is text: write {field_name}={value!r}")
 
     @property
@@ -88,43 +93,63 @@ class Parameter:
         try:
             if self.default is None and given in (None, "auto"):
                 return None
-            value = self._convert(given.strip() if isinstance(given, str) else given)
+            value = self._converted(given)
         except (TypeError, ValueError, OverflowError):
             raise PresetError(f"must be {self.bounds}") from None
-        self._check(value)
+        if isinstance(value, str) and self.choices and value not in self.choices:
+            close = close_names(value, self.choices)
+            raise PresetError(f"must be {self.bounds}" + f" (did you mean {close}?)" * bool(close))
+        least = -math.inf if self.minimum is None else self.minimum
+        most = math.inf if self.maximum is None else self.maximum
+        if isinstance(value, int | float) and not least <= value <= most:
+            raise PresetError(f"must be {self.bounds}")
         return value
 
-    def _convert(self, given: object) -> Value:
-        if isinstance(given, str):
-            return given if self.type is str else self._read(given)
+    def _converted(self, given: Any) -> Value:
         value = given.item() if hasattr(given, "item") else given  # NumPy's numbers
+        if isinstance(value, str):
+            return _READERS[self.type](value.strip())
         if self.type is str and str(value) in self.choices:
             return str(value)
-        if isinstance(value, bool) or self.type in (bool, str):
-            if type(value) is not self.type:
-                raise TypeError(value)
-            return value
-        if not isinstance(value, int | float):
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if is_number and self.type in (int, float):
+            return float(value) if self.type is float else _whole(value)
+        if type(value) is not self.type:
             raise TypeError(value)
-        return float(value) if self.type is float else _whole(value)
+        return value
 
-    def _read(self, text: str) -> Value:
-        if self.type is bool:
-            if text.lower() not in _TRUE | _FALSE:
-                raise ValueError(text)
-            return text.lower() in _TRUE
-        return _integer(text) if self.type is int else float(text)
 
-    def _check(self, value: Value) -> None:
-        wrong = bool(self.choices) and value not in self.choices
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            low = self.minimum is not None and not value >= self.minimum
-            high = self.maximum is not None and not value <= self.maximum
-            wrong = wrong or low or high or value != value
-        if wrong:
-            close = close_names(str(value), self.choices)
-            hint = f" (did you mean {close}?)" if close else ""
-            raise PresetError(f"must be {self.bounds}{hint}")
+def _integer(text: str) -> int:
+    """Return an integer written as 1000000, 1_000_000 or 1e6."""
+    try:
+        return int(text)
+    except ValueError:
+        return _whole(float(text))
+
+
+def _whole(value: float) -> int:
+    """Return a number as an integer; raises ValueError or OverflowError where it is not one."""
+    if value != int(value):
+        raise ValueError(value)
+    return int(value)
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() not in _BOOLEANS:
+        raise ValueError(text)
+    return _BOOLEANS[text.lower()]
+
+
+_BOOLEANS = {
+    **dict.fromkeys(("true", "yes", "on", "1"), True),
+    **dict.fromkeys(("false", "no", "off", "0"), False),
+}
+_READERS: Mapping[type, Callable[[str], Value]] = {
+    int: _integer,
+    float: float,
+    bool: _boolean,
+    str: str,
+}
 
 
 def close_names(name: str, known: Iterable[str]) -> str:
@@ -157,32 +182,13 @@ def refuse_too_many(preset: str, rows: int, cols: int) -> None:
         )
 
 
-def _integer(text: str) -> int:
-    """Return an integer written as 1000000, 1_000_000 or 1e6."""
-    try:
-        return int(text)
-    except ValueError:
-        return _whole(float(text))
-
-
-def _whole(value: float) -> int:
-    """Return a number as an integer; raises ValueError or OverflowError where it is not one."""
-    if value != int(value):
-        raise ValueError(value)
-    return int(value)
-
-
-RAPIDS_INSTALL = "pip install 'gputui[rapids]'; or choose the CPU with --backend numpy"
-
-
 @dataclass(frozen=True, slots=True)
 class Library:
-    """A library that a preset needs on every worker."""
+    """A library that a preset needs on every worker of these backends."""
 
     module: str
     install: str
     backends: tuple[str, ...] = ("cupy", "numpy")
-    """The backends that need it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,23 +204,157 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
+class Figure:
+    """Data of one picture, drawn in the terminal and as PNG.
+
+    `kind` is line (`x` and `y`), bar (`labels` and `y`), or heat (`labels` of the rows and
+    `matrix`, in which None is an empty cell). `logarithmic` is the scale of y. A record's figure
+    is read by `msgspec.convert(record, Figure, strict=False)`.
+    """
+
+    kind: str
+    title: str
+    y_label: str = ""
+    x_label: str = ""
+    x: tuple[float, ...] = ()
+    y: tuple[float, ...] = ()
+    labels: tuple[str, ...] = ()
+    matrix: tuple[tuple[float | None, ...], ...] = ()
+    logarithmic: bool = False
+
+    def __post_init__(self) -> None:
+        """Raise ValueError where nothing can draw it, so that an author's first run says so."""
+        sides = {
+            "line": ("x", len(self.x), "y", len(self.y)),
+            "bar": ("labels", len(self.labels), "y", len(self.y)),
+            "heat": ("labels", len(self.labels or self.matrix), "matrix", len(self.matrix)),
+        }
+        if self.kind not in sides:
+            raise ValueError(f"a figure is one of {', '.join(sides)}, not {self.kind!r}")
+        first, one, second, other = sides[self.kind]
+        if one != other:
+            raise ValueError(f"a {self.kind} has as many {first} as {second}, not {one, other}")
+
+    def finite(self) -> "Figure | None":
+        """Return the figure without the numbers that are not finite; None if no number is left.
+
+        The title counts the points that are left out, a bar without a length says why in its
+        label, a cell is empty; values of zero and below have no logarithmic scale.
+        """
+        if self.kind == "heat":
+            rows = tuple(tuple(map(_finite, row)) for row in self.matrix)
+            known = any(value is not None for row in rows for value in row)
+            return replace(self, matrix=rows) if known else None
+        pairs = [(_finite(a), _finite(b)) for a, b in zip(self.x or self.y, self.y, strict=True)]
+        points = [(a, b) for a, b in pairs if a is not None and b is not None]
+        if not points:
+            return None
+        logarithmic = self.logarithmic and min(b for _, b in points) > 0
+        if self.kind == "bar":
+            bars = zip(self.labels, self.y, pairs, strict=True)
+            labels = tuple(n if b is not None else f"{n}: {raw}" for n, raw, (_, b) in bars)
+            y = tuple(b or 0.0 for _, b in pairs)
+            return replace(self, labels=labels, y=y, logarithmic=logarithmic)
+        left_out = len(pairs) - len(points)
+        title = f"{self.title} ({left_out} not finite)" if left_out else self.title
+        x, y = zip(*points, strict=True)
+        return replace(self, title=title, x=x, y=y, logarithmic=logarithmic)
+
+
+def _finite(value: float | None) -> float | None:
+    """Return a number that can be drawn, or None."""
+    return float(value) if value is not None and math.isfinite(value) else None
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of a preset's function."""
+    """The result of a preset's function.
+
+    `result` is what `--json` prints: numbers, texts, lists and dicts of them. `arrays` are Dask or
+    NumPy arrays by name: for `--save`, and kept on the workers as long as this lives.
+    """
 
     result: Mapping[str, Any]
-    """Numbers, texts, lists and dicts of them: what `--json` prints."""
     figure: Figure | None = None
     arrays: Mapping[str, Any] = field(default_factory=dict)
-    """Dask or NumPy arrays by name: for `--save`, and kept on the workers as long as this lives."""
+
+
+def plain(value: Any, depth: int = MOST_DEPTH) -> Any:
+    """Return a value made of dicts, lists, texts, numbers and None only, so many levels deep.
+
+    NumPy's and CuPy's numbers and arrays become Python's; NaN, infinity and integers of more than
+    `MOST_BITS` become text; anything else becomes what `str` makes of it.
+
+    >>> import numpy as np
+    >>> plain({"sum": np.float32(0.5), "s": np.arange(3), "worst": float("nan"), 1: {2}})
+    {'sum': 0.5, 's': [0, 1, 2], 'worst': 'nan', '1': [2]}
+    """
+    if isinstance(value, int) and value.bit_length() > MOST_BITS:
+        return hex(value)
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else str(float(value))
+    if depth <= 0:
+        return "…"
+    if isinstance(value, Mapping):
+        return {str(key): plain(each, depth - 1) for key, each in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(each, depth - 1) for each in value]
+    return plain(value.tolist(), depth) if hasattr(value, "tolist") else str(value)
+
+
+def strangers(value: Any, name: str = "result", depth: int = MOST_DEPTH) -> list[str]:
+    """Return a line for each thing in a result that is no value, with what to write instead.
+
+    >>> strangers({"a": [1, "b", {"c": None}], "d": object()})
+    ["result['d'] is an object; make it a number, a text, a list or a dict"]
+    """
+    if isinstance(value, Mapping | list | tuple):
+        named = value.items() if isinstance(value, Mapping) else enumerate(value)
+        return [
+            line
+            for key, each in named
+            if depth > 0
+            for line in strangers(each, f"{name}[{key!r}]", depth - 1)
+        ]
+    if isinstance(value, _WRITTEN):
+        return []
+    kind = type(value).__name__
+    if hasattr(value, "__dask_graph__") and value.__dask_graph__() is not None:
+        return [f"{name} is lazy, a Dask {kind}; write job.compute(…)"]
+    if kind == "Future":
+        return [f"{name} is a Future; write job.results([…])[0]"]
+    if hasattr(value, "tolist"):
+        return []
+    article = "an" if kind[:1].lower() in "aeiou" else "a"
+    return [f"{name} is {article} {kind}; make it a number, a text, a list or a dict"]
+
+
+_WRITTEN = (type(None), str, Number, set, frozenset, Enum, PathLike, date, time, timedelta)
+
+
+def json_text(value: Any, indent: int | None = None) -> str:
+    """Return a value as JSON that every reader takes.
+
+    >>> json_text({"least": float("inf")})
+    '{"least": "inf"}'
+    """
+    return json.dumps(plain(value), indent=indent, allow_nan=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Preset:
     """One computation: its name, its parameters and its function.
 
-    What else comes of it is declared, so that `--save` and `--figure` are refused before anything
-    starts where there will be nothing: a preset that names no `arrays` saves none, and one that
-    does not say that it `draws` has no figure.
+    - `requires`, `uses_cupy`: what workers need; torch and JAX need no CuPy on a GPU.
+    - `estimate`: the values of all parameters and the machine → the memory it needs.
+    - `check` raises PresetError where parameters do not go together.
+    - `units`: key of the result → its unit, as shown.
+    - `arrays`, `draws` declare what else comes of it: the names of the arrays that `--save DIR`
+      writes as `NAME.npy`, and whether there is a figure. Without, `--save` and `--figure` are
+      refused before anything starts.
+    - `folder` is that of its file, for a preset that comes from one: the registry fills it in.
     """
 
     name: str
@@ -223,22 +363,15 @@ class Preset:
     compute: Callable[[Job], Outcome]
     requires: tuple[Library, ...] = ()
     uses_cupy: bool = True
-    """Whether it needs CuPy on a GPU: torch and JAX do not."""
     estimate: Callable[[Mapping[str, Any], Machine], Memory] | None = None
-    """Values of all parameters and the machine → the memory it needs."""
     check: Callable[[Mapping[str, Any]], None] | None = None
-    """Raises PresetError where parameters do not go together."""
     units: Mapping[str, str] = field(default_factory=dict)
-    """Key of the result → its unit, as shown."""
     arrays: tuple[str, ...] = ()
-    """Names of the arrays in its outcome: what `--save DIR` writes, as `NAME.npy`."""
     draws: bool = False
-    """Whether its outcome has a figure, for `--figure`."""
     folder: str = ""
-    """The path of its file, of one that comes from a file: filled in when that is found."""
 
     def __post_init__(self) -> None:
-        """Raise PresetError for a comma that is missing: a tuple of one that is no tuple."""
+        """Raise PresetError for a mistake in the definition, such as a missing comma."""
         for name, kind in (("parameters", Parameter), ("requires", Library), ("arrays", str)):
             given = getattr(self, name)
             if isinstance(given, kind):
@@ -269,14 +402,12 @@ class Preset:
 
 @dataclass(frozen=True, slots=True)
 class ParsedParameters:
-    """The parameters that a preset was given."""
+    """The parameters that a preset was given: values where right, else as in "must be 1"."""
 
     preset: Preset
     given: Mapping[str, object]
     values: Mapping[str, Value]
-    """Of those that are right."""
     mistakes: Mapping[str, str]
-    """The requirement on the value, as in "must be an integer"."""
 
     def complete(self, backend: str) -> dict[str, Value]:
         """Return the values of all parameters, with this backend's defaults for those not given.
@@ -284,33 +415,30 @@ class ParsedParameters:
         Raises:
             PresetError: with a line for each mistake, or where parameters do not go together.
         """
+        name, check = self.preset.name, self.preset.check
         if self.mistakes:
             lines = (f"{key}={self.given[key]}: {wrong}" for key, wrong in self.mistakes.items())
-            raise PresetError("\n".join(f"{self.preset.name}: {line}" for line in lines))
+            raise PresetError("\n".join(f"{name}: {line}" for line in lines))
         defaults = {each.name: each.default_for(backend) for each in self.preset.parameters}
         completed = {**defaults, **self.values}
-        if self.preset.check:
-            try:
-                self.preset.check(completed)
-            except PresetError:
-                raise
-            except Exception as error:
-                said = f"{type(error).__name__}: {error}"
-                text = f"{self.preset.name}: its check of the parameters failed: {said}"
-                raise PresetError(text) from error
+        try:
+            if check:
+                check(completed)
+        except PresetError:
+            raise
+        except Exception as error:
+            said = f"{type(error).__name__}: {error}"
+            raise PresetError(f"{name}: its check of the parameters failed: {said}") from error
         return completed
 
     def refuse_mistakes(self, backend: str = "auto") -> None:
         """Raise PresetError where they are right on no backend, before any worker is known."""
-        problems = []
-        for each in ("cupy", "numpy") if backend == "auto" else (backend,):
-            try:
-                self.complete(each)
-            except PresetError as error:
-                problems.append(error)
-            else:
-                return
-        raise problems[0]
+        try:
+            self.complete("numpy" if backend == "auto" else backend)
+        except PresetError:
+            if backend != "auto":
+                raise
+            self.complete("cupy")
 
 
 def parse(preset: Preset, given: Mapping[str, object] | ParsedParameters) -> ParsedParameters:

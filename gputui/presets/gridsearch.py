@@ -47,16 +47,14 @@ def compute(job: Job) -> Outcome:
     scores = job.results(fits, "fitting")
     means = [statistics.fmean(scores[i : i + folds]) for i in range(0, len(scores), folds)]
     best = max(range(len(alphas)), key=means.__getitem__)
-    return Outcome(
-        {
-            "library": library,
-            "best_alpha": alphas[best],
-            "best_score": means[best],
-            "fits": len(fits),
-            "scores": means,
-        },
-        _figure(alphas, means),
-    )
+    result = {
+        "library": library,
+        "best_alpha": alphas[best],
+        "best_score": means[best],
+        "fits": len(fits),
+        "scores": means,
+    }
+    return Outcome(result, _figure(alphas, means))
 
 
 def _figure(alphas: list[float], means: list[float]) -> Figure:
@@ -83,7 +81,13 @@ def score(library: str, folds: int, samples: Samples, alpha: float, fold: int) -
     x, y = samples
     first, end = fold_rows(len(x), folds, fold)
     test, join = slice(first, end), module_of(x).concatenate
-    scaler, model = _estimators(library, alpha)
+    if library == "cuml":
+        from cuml.linear_model import Ridge
+        from cuml.preprocessing import StandardScaler
+    else:
+        from sklearn.linear_model import Ridge
+        from sklearn.preprocessing import StandardScaler
+    scaler, model = StandardScaler(), Ridge(alpha=alpha)
     model.fit(scaler.fit_transform(join((x[:first], x[end:]))), join((y[:first], y[end:])))
     predicted = model.predict(scaler.transform(x[test]))
     rest, spread = y[test] - predicted, y[test] - y[test].mean()
@@ -105,20 +109,9 @@ def fold_rows(rows: int, folds: int, fold: int) -> tuple[int, int]:
 
 def make_samples(backend: str, seed: int, rows: int, cols: int) -> Samples:
     """Return uniform features and a noisy linear target, the same on either backend."""
-    numbers = draw(backend, seed, cols + 2, (0, rows))
-    weights = array_module(backend).cos(array_module(backend).arange(cols) * 1.0)
-    x = array_module(backend).ascontiguousarray(numbers[:, :cols])
-    return x, x @ weights + NOISE * (numbers[:, -1] - numbers[:, -2])
-
-
-def _estimators(library: str, alpha: float) -> tuple[Any, Any]:
-    if library == "cuml":
-        from cuml.linear_model import Ridge
-        from cuml.preprocessing import StandardScaler
-    else:
-        from sklearn.linear_model import Ridge
-        from sklearn.preprocessing import StandardScaler
-    return StandardScaler(), Ridge(alpha=alpha)
+    xp, numbers = array_module(backend), draw(backend, seed, cols + 2, (0, rows))
+    x = xp.ascontiguousarray(numbers[:, :cols])
+    return x, x @ xp.cos(xp.arange(cols) * 1.0) + NOISE * (numbers[:, -1] - numbers[:, -2])
 
 
 def _estimate(values: Mapping[str, Any], machine: Machine) -> Memory:

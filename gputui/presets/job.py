@@ -16,7 +16,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Event
@@ -28,21 +28,14 @@ from gputui.errors import GputuiError, RunError
 if TYPE_CHECKING:
     import distributed
 
-
-POLL_S = 0.1
-"""How long a wait may last before cancelling is looked at."""
-
-
-BUSY_THREADS = 32
-"""So many, with tasks of half a second each, take a tenth of the scheduler's time."""
-MOST_TASKS = 10_000
-"""Into which one computation is cut by itself."""
-
-FETCHES = 8
-"""In so many parts results come: between two, cancelling is looked at."""
-LONG_S = 1.0
-"""From when on their progress is said, too."""
-
+POLL_S = 0.1  # how soon a wait is cancelled, and how often it reports
+BUSY_THREADS = 32  # with tasks of half a second, these take a tenth of the scheduler's time
+MOST_TASKS = 10_000  # that one computation is cut into by itself
+FETCHES = 8  # parts in which results are fetched; between two, the run can be cancelled
+LONG_S = 1.0  # a fetch that takes longer reports its progress
+SMALLER = "use smaller chunks (chunk_rows), a smaller size, or more workers"
+# Dask's errors for tasks that its scheduler no longer has:
+LOST = ("CommClosedError", "FutureCancelledError", "FuturesCancelledError", "CancelledError")
 
 Value = int | float | str | bool | None
 """A parameter's value; None is "chosen for the machine", written `auto`."""
@@ -54,42 +47,48 @@ class RunCancelledError(RunError):
 
 @dataclass(frozen=True, slots=True)
 class RunProgress:
-    """A run's progress; `total` is 0 as long as it is not known."""
+    """A run's progress: its stage in a word or two; `total` is 0 as long as it is not known."""
 
     stage: str
-    """In a word or two: drawing, computing, checking."""
     done: int
     total: int
 
 
 @dataclass(frozen=True, slots=True)
 class RunWorker:
-    """One worker of a run, with its own report."""
+    """One worker of a run, as it describes itself.
+
+    `device` is `0` for a GPU, `0.2` for a MIG instance, None on a CPU. `memory_bytes` is what one
+    task may take: device memory on a GPU, else its share of the worker's limit. `no_gpu` is why
+    there is no GPU where one is needed, `missing` the needed modules that are not installed.
+    """
 
     name: str
     address: str
     host: str
     device: str | None
-    """`0` for a GPU, `0.2` for a MIG instance, None on a CPU."""
     uuid: str | None
-    device_name: str | None
     nthreads: int
     memory_bytes: int
-    """What one task may take: device memory on a GPU, else its share of the worker's limit."""
+    no_gpu: str = ""
+    missing: tuple[str, ...] = ()
+    versions: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The workers, as an estimate of memory needs them."""
+    """The workers, as an estimate of memory needs them.
+
+    `threads` are those of all workers together, `smallest_bytes` is what one task may take on the
+    smallest device, or in the smallest worker's memory. `keeps_arrays` is whether the arrays of
+    the outcome stay on the workers, to be saved.
+    """
 
     backend: str
     workers: int
     threads: int
-    """Of all workers together."""
     smallest_bytes: int
-    """What one task may take on the smallest device, or in the smallest worker's memory."""
     keeps_arrays: bool = False
-    """Whether the arrays of the outcome stay on the workers, to be saved."""
 
     def tasks(self, steps: int, most: int) -> int:
         """Return how many tasks to make of so many steps: few, and none that lasts.
@@ -109,21 +108,22 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A run as its preset sees it."""
+    """A run as its preset sees it.
+
+    `backend` is cupy or numpy: where arrays live. `resources` are those of each task, `{"GPU": 1}`
+    if workers offer it; `restricted` is whether the cluster has workers that this run may not use.
+    `keep_arrays` is whether the caller wants the arrays of the outcome, to save them.
+    """
 
     client: distributed.Client
     backend: str
-    """cupy or numpy: where arrays live."""
     workers: tuple[RunWorker, ...]
     parameters: Mapping[str, Value]
     resources: Mapping[str, float]
-    """Resources of each task: `{"GPU": 1}` if workers offer it."""
     restricted: bool
-    """Whether the cluster has workers that this run may not use."""
     report: Callable[[RunProgress], None]
     cancel: Event
     keep_arrays: bool = False
-    """Whether the caller wants the arrays of the outcome, to save them."""
 
     def __getitem__(self, name: str) -> Any:
         """Return a parameter's value: `job["rows"]`."""
@@ -146,13 +146,10 @@ class Job:
 
     def map(self, function: Callable[..., Any], *columns: Iterable[Any]) -> list[Any]:
         """Start one task for each row of the columns, as the built-in `map` would."""
-        rows = list(zip(*columns, strict=True))
-        if not rows:
-            return []
+        lists = [list(column) for column in columns]
         token = _token(function)
-        keys = [(token, index) for index in range(len(rows))]
-        transposed = [list(column) for column in zip(*rows, strict=True)]
-        return list(self.client.map(function, *transposed, key=keys, **self.placement()))
+        keys = [(token, index) for index, _ in enumerate(zip(*lists, strict=True))]
+        return list(self.client.map(function, *lists, key=keys, **self.placement()))
 
     def results(self, futures: Sequence[Any], stage: str = "computing") -> list[Any]:
         """Wait for futures and return their results, in this process."""
@@ -174,8 +171,7 @@ class Job:
 
         If a worker is lost, another one runs its task.
         """
-        futures = [self.on(each, function, *arguments) for each in self.workers]
-        return self.results(futures, stage)
+        return self.results([self.on(each, function, *arguments) for each in self.workers], stage)
 
     def on(self, worker: RunWorker, function: Callable[..., Any], *arguments: Any) -> Any:
         """Start one task on this worker, or on another one should this one be lost."""
@@ -184,8 +180,7 @@ class Job:
 
     def compute(self, collection: Any, stage: str = "computing") -> Any:
         """Compute a Dask collection on the workers and return its value here."""
-        future = self.client.compute(collection, **self.placement())
-        return self.results([future], stage)[0]
+        return self.results([self.client.compute(collection, **self.placement())], stage)[0]
 
     def persist(self, collection: Any, stage: str = "computing") -> Any:
         """Compute a Dask collection and leave it on the workers; return the collection of it."""
@@ -234,27 +229,15 @@ class Job:
     def _raise_if_failed(self, future: Any) -> None:
         if future.status == "finished":
             return
-        if future.status == "error":
-            # Not `result`: what is no Exception ends the client's loop (distributed 2026.8).
-            error = future.exception()
-            worker = self._worker_of(future.key)
-            with contextlib.suppress(AttributeError):  # an error may take none
-                error.failed_on = worker.name if worker else ""
-            if is_out_of_memory(error):
-                error.add_note(
-                    f"on {worker.name}, where a task may take {sized(worker.memory_bytes)}"
-                    if worker
-                    else "on a worker"
-                )
-            raise error.with_traceback(future.traceback())
-        raise RunError(f"the cluster dropped task {future.key} ({future.status})", lost=True)
-
-    def _worker_of(self, key: Any) -> RunWorker | None:
-        """Return the worker that a task failed on."""
+        if future.status != "error":
+            raise RunError(f"the cluster dropped task {future.key} ({future.status})", lost=True)
+        error = future.exception()  # `result` would end the client's loop with a BaseException
         failed_on: list[str] = []
         with contextlib.suppress(OSError):
-            failed_on = self.client.run_on_scheduler(_failed_on, key)
-        return next((each for each in self.workers if each.address in failed_on), None)
+            failed_on = self.client.run_on_scheduler(_failed_on, future.key)
+        with contextlib.suppress(AttributeError):  # some errors have no attributes
+            error.failed_on = next((w for w in self.workers if w.address in failed_on), None)
+        raise error.with_traceback(future.traceback())
 
     def placement(self) -> dict[str, Any]:
         """Return where tasks may run: on this run's workers, by resource where they have one."""
@@ -281,20 +264,14 @@ def _token(function: Callable[..., Any]) -> str:
     return f"{funcname(function).strip('_')}-{uuid4().hex}"
 
 
-SMALLER = "use smaller chunks (chunk_rows), a smaller size, or more workers"
-GONE = "the scheduler or all its workers are gone"
-LOST = ("CommClosedError", "FutureCancelledError", "FuturesCancelledError", "CancelledError")
-"""Dask's errors for tasks that its scheduler does not have any more."""
-
-
 @contextmanager
 def explained(
-    what: str, hints: Mapping[str, Callable[[], str]] | None = None, *, folder: str = ""
+    what: str, smaller: Callable[[], str] = lambda: SMALLER, *, folder: str = ""
 ) -> Iterator[None]:
     """Turn any failure of a computation into RunError; gputui's own pass, and a person's Ctrl-C.
 
-    `hints["memory"]` returns the hint for when a device or a worker ran out of memory. Where
-    the code lies in `folder`, the error says in which of its lines it was raised.
+    `smaller` returns the hint for when a device or a worker ran out of memory. Where the code lies
+    in `folder`, the error says in which of its lines it was raised.
     """
     try:
         yield
@@ -304,12 +281,43 @@ def explained(
         signalled = threading.current_thread() is threading.main_thread()
         if isinstance(error, KeyboardInterrupt) and signalled:
             raise
-        raise _explanation(what, error, hints or {}, folder) from error
+        raise _explanation(what, error, smaller, folder) from error
 
 
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether a task failed for memory of its host or of its device."""
-    return isinstance(error, MemoryError) or "out of memory" in _first_line(error).lower()
+def _explanation(what: str, error: Any, smaller: Callable[[], str], folder: str) -> RunError:
+    """Return the error with what to change."""
+    name = type(error).__name__
+    said = (str(error).strip() or name).splitlines()[0]
+    worker: RunWorker | None = getattr(error, "failed_on", None)
+    worker_name = worker.name if worker else ""
+    if isinstance(error, MemoryError) or "out of memory" in said.lower():
+        room = f", where a task may take {sized(worker.memory_bytes)}" if worker else ""
+        message = f"{what} ran out of memory on {worker_name or 'a worker'}{room}: {said}"
+        return RunError(message, hint=smaller() or SMALLER, worker=worker_name)
+    if name == "KilledWorker":
+        last = str(getattr(error.last_worker, "name", error.last_worker))
+        message = (
+            f"{what} lost {error.allowed_failures + 1} workers one after another, each at the same "
+            f"task, {error.task}; the last one was {last}"
+        )
+        hint = f"where memory ran out, {smaller() or SMALLER}"
+        return RunError(message, hint=hint, worker=last, killed=True)
+    if name in LOST and not isinstance(error, asyncio.CancelledError):
+        hint = "the scheduler or all its workers are gone"
+        return RunError(f"{what} lost its tasks: {said}", hint=hint, lost=True)
+    if name == "LinAlgError":
+        hint = "look for NaN, inf or a singular matrix"
+        return RunError(f"{what} does not converge: {said}", hint=hint)
+    return RunError(f"{what} failed: {name}: {said}{_line_in(folder, error)}", worker=worker_name)
+
+
+def _line_in(folder: str, error: BaseException) -> str:
+    """Return the last line in a folder, or below, that an error came through; "" without one."""
+    frames = traceback.extract_tb(error.__traceback__)
+    for frame in reversed(frames if folder else ()):
+        if Path(frame.filename).is_relative_to(folder):
+            return f" ({Path(frame.filename).name}:{frame.lineno}, in {frame.name})"
+    return ""
 
 
 def sized(size_bytes: float) -> str:
@@ -323,60 +331,15 @@ def sized(size_bytes: float) -> str:
     return f"{size_bytes / 2**20:,.1f} MiB"
 
 
-def _explanation(
-    what: str,
-    error: BaseException,
-    hints: Mapping[str, Callable[[], str]],
-    folder: str,
-) -> RunError:
-    """Return the error with what to change."""
-    name, said = type(error).__name__, _first_line(error)
-    worker = getattr(error, "failed_on", "")
-    if is_out_of_memory(error):
-        where = next(iter(getattr(error, "__notes__", ())), "on a worker")
-        message = f"{what} ran out of memory {where}: {said}"
-        return RunError(message, hint=_smaller(hints), worker=worker)
-    if name == "KilledWorker":
-        return _killed(what, error, hints)
-    if name in LOST and not isinstance(error, asyncio.CancelledError):
-        return RunError(f"{what} lost its tasks: {said}", hint=GONE, lost=True)
-    if name == "LinAlgError":
-        hint = "look for NaN, inf or a singular matrix"
-        return RunError(f"{what} does not converge: {said}", hint=hint)
-    return RunError(f"{what} failed: {name}: {said}{_line_in(folder, error)}", worker=worker)
-
-
-def _line_in(folder: str, error: BaseException) -> str:
-    """Return the last line in a folder, or below, that an error came through; "" without one."""
-    frames = traceback.extract_tb(error.__traceback__)
-    for frame in reversed(frames if folder else ()):
-        if Path(frame.filename).is_relative_to(folder):
-            return f" ({Path(frame.filename).name}:{frame.lineno}, in {frame.name})"
-    return ""
-
-
-def _killed(what: str, error: Any, hints: Mapping[str, Callable[[], str]]) -> RunError:
-    """Return the error of a task that its workers did not survive; the last of them is named."""
-    worker = str(getattr(error.last_worker, "name", error.last_worker))
-    message = (
-        f"{what} lost {error.allowed_failures + 1} workers one after another, each at the same "
-        f"task, {error.task}; the last one was {worker}"
-    )
-    hint = f"where memory ran out, {_smaller(hints)}"
-    return RunError(message, hint=hint, worker=worker, killed=True)
-
-
-def _smaller(hints: Mapping[str, Callable[[], str]]) -> str:
-    return (hints["memory"]() if "memory" in hints else "") or SMALLER
-
-
-def _first_line(error: Any) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
-
-
 def array_module(backend: str) -> Any:
     """Return the module of this backend, numpy or cupy."""
     return importlib.import_module(backend)
+
+
+def finish(backend: str) -> None:
+    """Wait until this worker's device has finished its queued work."""
+    if backend == "cupy":
+        array_module(backend).cuda.Device().synchronize()
 
 
 def module_of(array: Any) -> Any:

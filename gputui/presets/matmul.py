@@ -16,14 +16,14 @@ from typing import Any
 
 from gputui.errors import RunError
 from gputui.presets import Job, Machine, Memory, Outcome, Parameter, Preset
-from gputui.presets.random_streams import Rows, draw, draw_block
+from gputui.presets.job import finish
+from gputui.presets.random_streams import Rows, draw
 
+# How long the card's own rate is measured: clocks fall under a load that lasts, within a second
+# from 57 to 54 TFLOP/s of float64 on an H200.
 SUSTAINED_S = 2.0
-"""How long the card's own rate is measured: clocks fall under a load that lasts, within a second
-from 57 to 54 TFLOP/s of float64 on an H200."""
 OWN_BLOCK = 8_192
-WARM = 64
-"""Side of a first product, which compiles and loads the kernels."""
+WARM = 64  # side of a first product, which compiles and loads the kernels
 TOLERANCE = {"float64": 1e-12, "float32": 1e-4}
 
 
@@ -34,9 +34,8 @@ def compute(job: Job) -> Outcome:
     spans = [(start, min(start + block, size)) for start in range(0, size, block)]
     blocks = list(product(spans, spans))
     each = partial(multiply, job.backend, job["seed"], size, dtype)
-    own = max(
-        job.each_worker(own_rate, job.backend, min(block, OWN_BLOCK), dtype, stage="its own rate")
-    )
+    arguments = (job.backend, min(block, OWN_BLOCK), dtype)
+    own = max(job.each_worker(own_rate, *arguments, stage="its own rate"))
     started = time.perf_counter()
     deviations = job.results(job.map(each, *zip(*blocks, strict=True)), "multiplying")
     elapsed_s = time.perf_counter() - started
@@ -61,7 +60,7 @@ def compute(job: Job) -> Outcome:
 def multiply(backend: str, seed: int, size: int, dtype: str, rows: Rows, columns: Rows) -> float:
     """Compute one block of c and return how far Freivalds' test is off, relative."""
     a = draw(backend, seed, size, rows, dtype)
-    b = draw_block(backend, seed + 1, size, (0, size), columns, dtype)
+    b = draw(backend, seed + 1, size, (0, size), dtype, columns)
     c = a @ b
     v = draw(backend, seed + 2, columns[1] - columns[0], (0, 1), dtype)[0]
     expected = a @ (b @ v)
@@ -73,29 +72,19 @@ def own_rate(backend: str, block: int, dtype: str) -> float:
     multiply(backend, 0, WARM, dtype, (0, WARM), (0, WARM))
     a = draw(backend, 0, block, (0, block), dtype)
     a @ a
-    _finish(backend)
+    finish(backend)
     started, products = time.perf_counter(), 0
     while (elapsed_s := time.perf_counter() - started) < SUSTAINED_S:
         a @ a
-        _finish(backend)
+        finish(backend)
         products += 1
     return products * 2.0 * block**3 / elapsed_s
-
-
-def _finish(backend: str) -> None:
-    """Wait until the device has finished its queued work."""
-    if backend == "cupy":
-        import cupy
-
-        cupy.cuda.Device().synchronize()
 
 
 def _block(values: Mapping[str, Any], machine: Machine) -> int:
     """Return the side of a block: two or more blocks a worker, and as many for each of them."""
     size = int(values["size"])
-    if values["block"]:
-        return min(int(values["block"]), size)
-    return math.ceil(size / blocks_a_side(machine.workers))
+    return min(int(values["block"] or math.ceil(size / blocks_a_side(machine.workers))), size)
 
 
 def blocks_a_side(workers: int) -> int:
@@ -104,23 +93,19 @@ def blocks_a_side(workers: int) -> int:
     >>> [blocks_a_side(workers) for workers in (1, 2, 4, 5, 8)]
     [2, 2, 4, 5, 4]
     """
-
-    def busy(side: int) -> float:
-        rounds = math.ceil(side**2 / workers)
-        return round(side**2 / (rounds * workers), 1)
-
     fewest = math.ceil(math.sqrt(2 * workers))
-    return max(range(fewest, 2 * fewest + 1), key=busy)
+    sides = range(fewest, 2 * fewest + 1)
+    return max(sides, key=lambda n: round(n**2 / (math.ceil(n**2 / workers) * workers), 1))
 
 
 def _estimate(values: Mapping[str, Any], machine: Machine) -> Memory:
-    item = 8 if values["dtype"] == "float64" else 4
-    size, block = values["size"], _block(values, machine)
-    drawn = 8 if machine.backend == "numpy" else item  # NumPy draws float64 and then rounds
-    fits = machine.smallest_bytes // (2 * item * size + (drawn if drawn > item else item) * size)
+    item, size = (8 if values["dtype"] == "float64" else 4), values["size"]
+    block = _block(values, machine)
+    # NumPy draws float64 and then rounds.
+    rounds = machine.backend == "numpy" and item == 4
+    fits = machine.smallest_bytes // ((2 * item + (8 if rounds else item)) * size)
     change = f"use block ≤ {fits:,}" if fits else "use a smaller size"
-    rounding = drawn * size if drawn > item else item * block
-    return Memory(block * (2 * item * size + rounding), change)
+    return Memory(block * (2 * item * size + (8 * size if rounds else item * block)), change)
 
 
 PRESET = Preset(

@@ -27,21 +27,13 @@ from gputui.presets import (
     refuse_too_many,
     to_host,
 )
-from gputui.presets.random_streams import draw_each
+from gputui.presets.random_streams import draw
 
+# In a logical tile: enough numbers to fill a GPU, few enough to stay in a core's cache.
 TILE_NUMBERS = {"cupy": 2**25, "numpy": 2**18}
-"""In a logical tile: enough to fill a GPU, few enough to stay in a core's cache."""
-
-TILES_A_TASK = {"cupy": 2**11, "numpy": 2**9}
-"""Half a second of a GPU, or of a core."""
-
-
-MOST_HELD = 12
-"""Parts as long as a row that a task holds: those of its tree, and what joins two."""
-
-
-FETCHED = 2
-"""Times that a worker has its share of one value a row: held, and on its way to be joined."""
+TILES_A_TASK = {"cupy": 2**11, "numpy": 2**9}  # half a second of a GPU, or of a core
+MOST_HELD = 12  # parts as long as a row that a task holds: its tree, and what joins two
+FETCHED = 2  # a worker's share of one value a row: held, and on its way to be joined
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,23 +50,38 @@ class Part:
 
 def compute(job: Job) -> Outcome:
     """Reduce runs of tiles in a few tasks, and join their parts in order."""
+    import numpy as np
+
     rows, cols, axis, what = job["rows"], job["cols"], job["axis"], job["reduction"]
     height = _tile_rows(job.backend, cols)
     starts = list(range(0, rows, height))
     count = job["tasks"] or job.machine.tasks(len(starts), TILES_A_TASK[job.backend])
-    per_task = _power_of_two(math.ceil(len(starts) / count))
+    # A power of two, so that any number of tasks joins the same pairs.
+    per_task = 1 << (math.ceil(len(starts) / count) - 1).bit_length()
     runs = [starts[i : i + per_task] for i in range(0, len(starts), per_task)]
     reduce = partial(reduce_tiles, job.backend, what, axis, job["seed"], (rows, cols), height)
     parts = [part for run in job.results(job.map(reduce, runs), what) for part in run]
-    values = _joined(parts, what, axis)
-    return Outcome(_result(values, what), _figure(values, parts, what, axis), {"values": values})
-
-
-def _result(values: Any, what: str) -> dict[str, Any]:
-    """Return the value, or the first few of many and their number."""
-    if values.ndim == 0:
-        return {what: float(values)}
-    return {what: [float(each) for each in values[:10]], "length": len(values)}
+    if axis == "1":
+        values = np.concatenate([part.total for part in parts])
+    else:
+        values = _finished(_tree(parts, what), what)
+    result = (
+        {what: float(values)}
+        if values.ndim == 0
+        else {what: [float(each) for each in values[:10]], "length": len(values)}
+    )
+    # Where there is one value only, the figure shows that of each tile.
+    shown = [_finished(part, what) for part in parts] if axis == "none" else values
+    step = max(1, len(shown) // 500)
+    figure = Figure(
+        "line",
+        what,
+        what,
+        {"none": "tile", "0": "column", "1": "row"}[axis],
+        x=tuple(map(float, range(0, len(shown), step))),
+        y=tuple(map(float, shown[::step])),
+    )
+    return Outcome(result, figure, {"values": values})
 
 
 def reduce_tiles(
@@ -94,11 +101,18 @@ def reduce_tiles(
     import numpy as np
 
     rows, cols = shape
-    spans = [(start, min(start + height, rows)) for start in starts]
+    # New pages for each tile would cost as much as drawing it: freed memory is given back at once.
+    buffer = np.empty((min(height, rows), cols)) if backend == "numpy" else None
     over = {"none": None, "0": 0, "1": 1}[axis]
-    found = (_part(x, what, over) for x in draw_each(backend, seed, cols, spans))
-    kept = [_tree(found, what)] if axis == "0" else list(found)
-    parts = [_on_host(part) for part in kept]
+    found = (
+        _part(draw(backend, seed, cols, (start, min(start + height, rows)), out=buffer), what, over)
+        for start in starts
+    )
+    # They are fetched from the device when all tiles have been given to it.
+    parts = [
+        Part(part.count, *map(to_host, (part.total, part.squares, part.extreme)))
+        for part in ([_tree(found, what)] if axis == "0" else list(found))
+    ]
     if axis == "1":
         return [Part(cols, np.concatenate([_finished(part, what) for part in parts]))]
     return parts
@@ -114,20 +128,6 @@ def _part(x: Any, what: str, axis: int | None) -> Part:
     mean = total / count
     rest = x - (mean[:, None] if axis == 1 else mean)
     return Part(count, total, (rest * rest).sum(axis=axis))
-
-
-def _on_host(part: Part) -> Part:
-    """Return the part in host memory: fetched when all tiles have been given to the device."""
-    values = (part.total, part.squares, part.extreme)
-    return Part(part.count, *map(to_host, values))
-
-
-def _joined(parts: list[Part], what: str, axis: str) -> Any:
-    import numpy as np
-
-    if axis == "1":
-        return np.concatenate([part.total for part in parts])
-    return _finished(_tree(parts, what), what)
 
 
 def _tree(parts: Iterable[Part], what: str) -> Part:
@@ -146,15 +146,6 @@ def _tree(parts: Iterable[Part], what: str) -> Part:
     while held:
         whole = _sum(held.pop()[1], whole, what)
     return whole
-
-
-def _power_of_two(number: int) -> int:
-    """Return the least power of two that is no less.
-
-    >>> [_power_of_two(number) for number in (1, 3, 64)]
-    [1, 4, 64]
-    """
-    return 1 << (number - 1).bit_length()
 
 
 def _sum(a: Part, b: Part, what: str) -> Part:
@@ -178,28 +169,12 @@ def _finished(part: Part, what: str) -> Any:
         return np.asarray(part.extreme)
     if what in ("mean", "sum"):
         return np.asarray(part.total / part.count if what == "mean" else part.total)
-    return np.asarray(
-        part.squares / part.count if what == "var" else np.sqrt(part.squares / part.count)
-    )
+    variance = part.squares / part.count
+    return np.asarray(variance if what == "var" else np.sqrt(variance))
 
 
 def _tile_rows(backend: str, cols: int) -> int:
     return max(1, TILE_NUMBERS[backend] // cols)
-
-
-def _figure(values: Any, parts: list[Part], what: str, axis: str) -> Figure:
-    """Draw the values; where there is one only, that of each tile."""
-    shown = [_finished(part, what) for part in parts] if axis == "none" else values
-    step = max(1, len(shown) // 500)
-    each = {"none": "tile", "0": "column", "1": "row"}[axis]
-    return Figure(
-        "line",
-        what,
-        what,
-        each,
-        x=tuple(map(float, range(0, len(shown), step))),
-        y=tuple(map(float, shown[::step])),
-    )
 
 
 def _estimate(values: Mapping[str, Any], machine: Machine) -> Memory:

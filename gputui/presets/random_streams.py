@@ -8,69 +8,43 @@ Space-Efficient Statistically Good Algorithms for Random Number Generation", 201
 `next_double`.
 """
 
-from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
 
 MULTIPLIER = 0x2360ED051FC65DA44385DF649FCCF645
-_MASK_64 = 2**64 - 1
-_MASK_128 = 2**128 - 1
-_THREADS = 1 << 18
-"""Threads of one launch: enough to fill a GPU, few enough that each draws many numbers."""
+THREADS = 1 << 18  # of a launch: enough to fill a GPU, few enough that each draws many numbers
 
 Rows = tuple[int, int]
 """First row, and the one after the last."""
 
 
-def draw(backend: str, seed: int, cols: int, rows: Rows, dtype: str = "float64") -> Any:
-    """Return rows of the matrix as (n, cols), uniform in [0, 1), on this worker's device."""
-    return draw_block(backend, seed, cols, rows, (0, cols), dtype)
-
-
-def draw_each(backend: str, seed: int, cols: int, spans: Sequence[Rows]) -> Iterator[Any]:
-    """Yield the rows of each span in turn; what was yielded last is drawn over.
-
-    With NumPy one buffer serves them all: a worker's allocator gives freed memory back at once,
-    and taking new pages for each tile costs as much as drawing it.
-    """
-    if backend == "cupy":
-        for span in spans:
-            yield draw(backend, seed, cols, span)
-        return
-    import numpy as np
-
-    buffer = np.empty((max(stop - start for start, stop in spans), cols))
-    bits = np.random.PCG64(seed)
-    generator, place = np.random.Generator(bits), 0
-    for start, stop in spans:
-        bits.advance(start * cols - place)
-        yield generator.random(out=buffer[: stop - start])
-        place = stop * cols
-
-
-def draw_block(
-    backend: str, seed: int, cols: int, rows: Rows, columns: Rows, dtype: str = "float64"
+def draw(
+    backend: str,
+    seed: int,
+    cols: int,
+    rows: Rows,
+    dtype: str = "float64",
+    columns: Rows | None = None,
+    out: Any = None,
 ) -> Any:
-    """Return a block of the matrix of `cols` columns as (n, m), uniform in [0, 1)."""
+    """Return these rows of the matrix (of these columns only) as (n, m), uniform in [0, 1).
+
+    NumPy draws whole rows into `out`, float64 of at least as many rows, where that is given.
+    """
+    columns = columns or (0, cols)
     if backend == "cupy":
         return _draw_cupy(seed, cols, rows, columns, dtype)
-    return _draw_numpy(seed, cols, rows, columns).astype(dtype, copy=False)
-
-
-def _draw_numpy(seed: int, cols: int, rows: Rows, columns: Rows) -> Any:
     import numpy as np
 
+    height, width = rows[1] - rows[0], columns[1] - columns[0]
+    block = np.empty((height, width)) if out is None else out[:height]
     bits = np.random.PCG64(seed)
     bits.advance(rows[0] * cols + columns[0])
     generator = np.random.Generator(bits)
-    width = columns[1] - columns[0]
-    if width == cols:
-        return generator.random((rows[1] - rows[0], cols))
-    block = np.empty((rows[1] - rows[0], width))
-    for row in block:
-        generator.random(out=row)
+    for part in [block] if width == cols else block:
+        generator.random(out=part)
         bits.advance(cols - width)
-    return block
+    return block.astype(dtype, copy=False)
 
 
 def _draw_cupy(seed: int, cols: int, rows: Rows, columns: Rows, dtype: str) -> Any:
@@ -82,7 +56,7 @@ def _draw_cupy(seed: int, cols: int, rows: Rows, columns: Rows, dtype: str) -> A
     if block.size == 0:
         return block
     state = np.random.PCG64(seed).state["state"]
-    step_rows = max(1, min(height, _THREADS // width))
+    step_rows = max(1, min(height, THREADS // width))
     jump = _jump(step_rows * cols, state["inc"])
     grid = ((step_rows * width + 255) // 256,)
     arguments = (
@@ -104,26 +78,20 @@ def _draw_cupy(seed: int, cols: int, rows: Rows, columns: Rows, dtype: str) -> A
 def _jump(steps: int, increment: int) -> tuple[int, int]:
     """Return (a, c) so that `a * state + c` is the state after so many steps.
 
-    Source: F. B. Brown, "Random number generation with arbitrary strides", 1994.
+    A step is `MULTIPLIER * state + increment`, so c is a geometric series.
 
     >>> _jump(1, 5) == (MULTIPLIER, 5)
     True
     """
-    a, c = 1, 0
-    step_a, step_c = MULTIPLIER, increment
-    while steps:
-        if steps & 1:
-            a, c = a * step_a & _MASK_128, (c * step_a + step_c) & _MASK_128
-        step_c = (step_a + 1) * step_c & _MASK_128
-        step_a = step_a * step_a & _MASK_128
-        steps >>= 1
-    return a, c
+    a = pow(MULTIPLIER, steps, 2**128 * (MULTIPLIER - 1))
+    c = (a - 1) // (MULTIPLIER - 1) * increment
+    return a % 2**128, c % 2**128
 
 
 def _words(value: int) -> tuple[Any, Any]:
     import numpy as np
 
-    return np.uint64(value >> 64), np.uint64(value & _MASK_64)
+    return np.uint64(value >> 64), np.uint64(value % 2**64)
 
 
 @cache

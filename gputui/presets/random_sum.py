@@ -9,28 +9,32 @@ the sums of the two backends agree as two samples do, not bit for bit.
 
 Source: J. K. Salmon, M. A. Moraes, R. O. Dror, D. E. Shaw, "Parallel random numbers: as easy as
 1, 2, 3", SC11, for Philox and its constants.
+
+`compare` makes a table of it on your hardware: one CPU core, all, one GPU, all GPUs. Each works for
+about the same time: a short run measures its rate, and the measured run is sized by that. What
+2 TB would take is computed from the rate and marked as extrapolated, unless that much was done.
 """
 
 import math
+import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
+from itertools import chain
 from typing import Any
 
-from gputui.presets import Job, Machine, Memory, Outcome, Parameter, Preset
+from gputui.presets import Figure, Job, Machine, Memory, Outcome, Parameter, Preset, RunWorker
+
+TILE = 1024  # rows and columns of a logical tile; a seed's numbers depend on it
+BAND = 64  # rows of a tile that NumPy draws at once, even: they stay in a core's cache
+TILES_A_TASK = {"cupy": 2**16, "numpy": 2**6}  # half a second of a GPU, or of a core
+THREADS = 256  # of a block of the kernel, which does one tile
+MEAN = 10.0  # of x; its standard deviation is 1
+SIZE = 500_000  # side of the published computation: 2 TB of float64
 
 Span = tuple[int, int]
 """Of tiles: the first one, and the one after the last."""
-TILE = 1024
-"""Rows and columns of a logical tile; a seed's numbers depend on it."""
-BAND = 64
-"""Rows of a tile that NumPy draws at once, an even number: they stay in a core's cache."""
-TILES_A_TASK = {"cupy": 2**16, "numpy": 2**6}
-"""Half a second of a GPU, or of a core."""
-THREADS = 256
-"""Of a block of the kernel, which does one tile."""
-MEAN = 10.0
-"""Of x; its standard deviation is 1."""
 
 
 def compute(job: Job) -> Outcome:
@@ -41,23 +45,19 @@ def compute(job: Job) -> Outcome:
     started = time.perf_counter()
     parts = job.results(job.map(add, spans), "drawing and adding")
     elapsed_s = time.perf_counter() - started
-    strided = math.fsum(value for part in parts for value in part[0])
-    everything = math.fsum(value for part in parts for value in part[1])
-    return Outcome(_result(size, strided, everything, elapsed_s))
-
-
-def _result(size: int, strided: float, everything: float, elapsed_s: float) -> dict[str, Any]:
-    """Return the sum, and what statistics expect of it."""
+    strided, everything = (math.fsum(chain(*column)) for column in zip(*parts, strict=True))
     chosen = math.ceil(size / 2) ** 2
     expected = chosen * (MEAN + 1)
-    return {
-        "sum": strided,
-        "expected": expected,
-        "standard_errors": (strided - expected) / math.sqrt(chosen),
-        "numbers": size * size,
-        "numbers_per_s": size * size / elapsed_s,
-        "mean_of_all": everything / (size * size),
-    }
+    return Outcome(
+        {
+            "sum": strided,
+            "expected": expected,
+            "standard_errors": (strided - expected) / math.sqrt(chosen),
+            "numbers": size * size,
+            "numbers_per_s": size * size / elapsed_s,
+            "mean_of_all": everything / (size * size),
+        }
+    )
 
 
 def _tiles(size: int) -> int:
@@ -87,16 +87,10 @@ def add_tiles(
 
     A larger `band` has the threads of one process wait less often for the GIL.
     """
-    if backend == "cupy":
-        return _add_tiles_cupy(size, seed, tiles)
-    return _add_tiles_numpy(size, seed, tiles, band)
-
-
-def _add_tiles_numpy(
-    size: int, seed: int, tiles: Span, band: int
-) -> tuple[list[float], list[float]]:
     import numpy as np
 
+    if backend == "cupy":
+        return _add_tiles_cupy(size, seed, tiles)
     across = math.ceil(size / TILE)
     buffer = np.empty(band * TILE)
     strided, everything = [], []
@@ -105,15 +99,14 @@ def _add_tiles_numpy(
         width = min(TILE, size - tile % across * TILE)
         own = np.random.SeedSequence(seed, spawn_key=(tile,))  # apart for seeds of any length
         stream = np.random.Generator(np.random.SFC64(own))
-        sums = [0.0, 0.0]
+        strided.append(0.0)
+        everything.append(0.0)
         for first in range(0, height, band):
             rows = min(band, height - first)
             x = stream.standard_normal(out=buffer[: rows * width]).reshape(rows, width)
             x += MEAN
-            sums[0] += float((x[::2, ::2] + 1).sum())
-            sums[1] += float(x.sum())
-        strided.append(sums[0])
-        everything.append(sums[1])
+            strided[-1] += float((x[::2, ::2] + 1).sum())
+            everything[-1] += float(x.sum())
     return strided, everything
 
 
@@ -223,7 +216,7 @@ PRESET = Preset(
         Parameter(
             "size",
             int,
-            500_000,
+            SIZE,
             "side of the square x; smaller by default on CPUs, where 2 TB take minutes to hours",
             cpu_default=20_000,
             minimum=1,
@@ -236,4 +229,103 @@ PRESET = Preset(
     compute=compute,
     estimate=_estimate,
     units={"numbers_per_s": "/s"},
+)
+
+
+def compare(job: Job) -> Outcome:
+    """Measure each kind of hardware in turn; CPUs always, on the workers' hosts."""
+    every, first = job.workers, job.workers[:1]
+    one_a_host = tuple({each.host: each for each in every}.values())
+    rows = [
+        _measured(job, "one CPU core", first, partial(on_cores, 1), 4),
+        _measured(job, "all CPU cores", one_a_host, partial(on_cores, None), 64),
+    ]
+    if job.backend == "cupy":
+        on_gpu = partial(add_tiles, "cupy", SIZE)
+        rows.append(_measured(job, "one GPU", first, on_gpu, 2_000))
+        if len(every) > 1:
+            name = f"all {len(every)} GPU workers"
+            rows.append(_measured(job, name, every, on_gpu, 2_000 * len(every)))
+    for row in rows:
+        row["speed_up"] = row["numbers_per_s"] / rows[0]["numbers_per_s"]
+    return Outcome(
+        {"rows": rows, "expression": "(x + 1)[::2, ::2].sum(), x normal(10, 1) float64"},
+        Figure(
+            "bar",
+            "numbers drawn and added",
+            "numbers/s",
+            labels=tuple(row["name"] for row in rows),
+            y=tuple(row["numbers_per_s"] for row in rows),
+            logarithmic=True,
+        ),
+    )
+
+
+def _measured(
+    job: Job,
+    name: str,
+    workers: tuple[RunWorker, ...],
+    do: Callable[[int, Span], Any],
+    first_tiles: int,
+) -> dict[str, Any]:
+    """Return one row: short runs of a few tiles for the rate, then one of about so many seconds.
+
+    `do` does a span of tiles with a seed, as a task on each of the workers.
+    """
+
+    def timed(tiles: int) -> float:
+        started = time.perf_counter()
+        futures = [
+            job.on(worker, do, job["seed"], span)
+            for worker, span in zip(workers, cut((0, tiles), len(workers)), strict=False)
+        ]
+        job.wait(futures, name)
+        return time.perf_counter() - started
+
+    timed(first_tiles)
+    rate = first_tiles / timed(first_tiles)
+    tiles = max(1, min(_tiles(SIZE), round(rate * job["seconds"])))
+    elapsed_s = timed(tiles)
+    numbers = min(tiles * TILE**2, SIZE**2)
+    return {
+        "name": name,
+        "numbers": numbers,
+        "elapsed_s": elapsed_s,
+        "numbers_per_s": numbers / elapsed_s,
+        "two_terabytes_s": SIZE**2 / numbers * elapsed_s,
+        "extrapolated": numbers < SIZE**2,
+    }
+
+
+def on_cores(cores: int | None, seed: int, tiles: Span) -> None:
+    """Do these tiles with NumPy on so many cores of this host; None is all that it may use."""
+    with ThreadPoolExecutor(1, initializer=_run_anywhere) as pool:
+        cores = cores or len(pool.submit(os.sched_getaffinity, 0).result())
+    with ThreadPoolExecutor(cores, initializer=_run_anywhere) as pool:
+        add = partial(add_tiles, "numpy", SIZE, seed, band=TILE)
+        list(pool.map(add, cut(tiles, 4 * cores)))
+
+
+def _run_anywhere() -> None:
+    """Let this thread run on all cores, also where its worker is kept near a GPU."""
+    os.sched_setaffinity(0, range(os.cpu_count() or 1))
+
+
+def _estimate_of_compare(values: Mapping[str, Any], machine: Machine) -> Memory:
+    """A tile for each core of a host, with its part that is summed; on a GPU next to nothing."""
+    cores = max(machine.threads, os.cpu_count() or 1)
+    return Memory(0 if machine.backend == "cupy" else cores * 12 * TILE**2)
+
+
+COMPARE = Preset(
+    name="compare",
+    summary="the 2 TB expression on one CPU core, all of them, one GPU and all GPUs",
+    parameters=(
+        Parameter("seconds", float, 2.0, "that each should take", minimum=0.05, maximum=3600),
+        Parameter("seed", int, 0, "of the random streams", minimum=0, maximum=2**63 - 1),
+    ),
+    compute=compare,
+    estimate=_estimate_of_compare,
+    units={"elapsed_s": "s", "numbers_per_s": "/s", "two_terabytes_s": "s", "speed_up": "×"},
+    draws=True,
 )

@@ -5,7 +5,6 @@ file may import modules next to it, as a script may; `gputui.runs.execution` giv
 workers.
 """
 
-import importlib
 import importlib.util
 import keyword
 import sys
@@ -14,33 +13,33 @@ from contextlib import redirect_stdout
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from pkgutil import resolve_name
 from types import ModuleType
+from typing import Any
 
 from gputui.errors import PresetError
 from gputui.presets.definition import Preset, nearest
 
-BUILT_IN = (
-    "smoke",
-    "svd",
-    "random-sum",
-    "compare",
-    "mean",
-    "matmul",
-    "convert",
-    "transfer",
-    "torch",
-    "dataframe",
-    "polars",
-    "gridsearch",
-)
-"""In the order in which they are listed; `random-sum` lives in `random_sum.py`."""
-
-GROUP = "gputui.presets"
+BUILT_IN = {
+    "smoke": "smoke:PRESET",
+    "svd": "svd:PRESET",
+    "random-sum": "random_sum:PRESET",
+    "compare": "random_sum:COMPARE",
+    "mean": "mean:PRESET",
+    "matmul": "matmul:PRESET",
+    "convert": "convert:PRESET",
+    "transfer": "transfer:PRESET",
+    "torch": "torch:PRESET",
+    "dataframe": "dataframe:PRESET",
+    "polars": "dataframe:POLARS",
+    "gridsearch": "gridsearch:PRESET",
+}
+"""Where each is, in the order in which they are listed."""
 
 
 def names() -> tuple[str, ...]:
     """Return the names of all presets: built in first, then those of installed packages."""
-    return BUILT_IN + tuple(sorted(set(_entry_points()) - set(BUILT_IN)))
+    return (*BUILT_IN, *sorted(set(_entry_points()) - set(BUILT_IN)))
 
 
 def get(name: str) -> Preset:
@@ -49,14 +48,18 @@ def get(name: str) -> Preset:
     Raises:
         PresetError: it is not found, or its file or package does not import.
     """
-    if name in BUILT_IN:
-        module = importlib.import_module(f"gputui.presets.{name.replace('-', '_')}")
-        return _as_preset(module.PRESET, name)
     if _is_file(name):
         return _from_file(name)
-    if name in _entry_points():
-        return _from_entry_point(name)
-    raise PresetError(f"unknown preset '{name}'{_meant(name) or nearest(name, names())}")
+    if name in BUILT_IN:
+        return _as_preset(resolve_name(f"gputui.presets.{BUILT_IN[name]}"), name)
+    if name not in _entry_points():
+        raise PresetError(f"unknown preset '{name}'{_meant(name) or nearest(name, names())}")
+    try:
+        with redirect_stdout(sys.stderr):  # stdout is for results
+            thing = _entry_points()[name].load()
+    except (Exception, SystemExit) as error:
+        raise PresetError(f"preset '{name}' does not import: {_said(error)}") from error
+    return _as_preset(thing, name)
 
 
 def _meant(name: str) -> str:
@@ -71,28 +74,16 @@ def _meant(name: str) -> str:
 
 def located(name: str) -> str:
     """Return a name that means the same preset in every working directory."""
-    if not _is_file(name):
-        return name
     path, attribute = _split(name)
-    return f"{path.resolve()}:{attribute}"
+    return f"{path.resolve()}:{attribute}" if _is_file(name) else name
 
 
 @cache
-def _entry_points() -> dict[str, object]:
+def _entry_points() -> dict[str, Any]:
     """Return the entry points of installed packages by name."""
     from importlib.metadata import entry_points
 
-    return {point.name: point for point in entry_points(group=GROUP)}
-
-
-def _from_entry_point(name: str) -> Preset:
-    point = _entry_points()[name]
-    try:
-        with redirect_stdout(sys.stderr):  # stdout is for results
-            thing = point.load()  # type: ignore[attr-defined]
-    except (Exception, SystemExit) as error:
-        raise PresetError(f"preset '{name}' does not import: {_said(error)}") from error
-    return _as_preset(thing, name)
+    return {point.name: point for point in entry_points(group="gputui.presets")}
 
 
 def _from_file(name: str) -> Preset:
@@ -129,8 +120,7 @@ def _import_file(path: Path) -> ModuleType:
     modules next to it are found from now on, also by an `import` inside its functions.
     """
     spec = importlib.util.spec_from_file_location(f"gputui_preset_{path.stem}", path)
-    if spec is None or spec.loader is None:
-        raise PresetError(f"{path}: is no Python file")
+    assert spec and spec.loader  # it ends in .py
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     if str(path.parent) not in sys.path:
@@ -155,18 +145,12 @@ def _said(error: BaseException, path: Path | None = None) -> str:
     """Return an import error in a line, with the line of the file that it came from."""
     if isinstance(error, SyntaxError):
         return f"SyntaxError: {error}"  # Python names the file and the line
-    lines = [
-        frame.lineno
-        for frame in traceback.extract_tb(error.__traceback__)
-        if path and frame.filename == str(path)
-    ]
-    where = f" ({path.name}:{lines[-1]})" if path and lines else ""
-    hint = _NO_COMMA if "object is not callable" in str(error) else ""
-    kind = "" if isinstance(error, PresetError) else f"{type(error).__name__}: "
-    return f"{kind}{error}{hint}{where}"
-
-
-_NO_COMMA = "; where two values follow each other, write a comma between them"
+    said = str(error) if isinstance(error, PresetError) else f"{type(error).__name__}: {error}"
+    if "object is not callable" in said:
+        said += "; where two values follow each other, write a comma between them"
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == str(path)]
+    return f"{said} ({path.name}:{lines[-1]})" if path and lines else said
 
 
 NEW_PRESET = '''\

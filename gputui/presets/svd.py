@@ -1,100 +1,292 @@
 """Singular value decomposition of a tall-skinny matrix, uniform in [0, 1), over all workers.
 
 The data are `numpy.random.default_rng(seed).random((rows, cols))`, whatever the workers and the
-chunks. Methods (in `decomposition.py`): `tsqr` is Dask's `da.linalg.svd`; `gram` is repeated
-Cholesky-QR on a few large blocks, left for tsqr where it does not reach orthogonal vectors;
+chunks. Methods: `tsqr` is Dask's `da.linalg.svd`; `gram` is repeated Cholesky-QR (the tasks of
+`cholesky_qr.py`) on a few large blocks, left for tsqr where it does not reach orthogonal vectors;
 `randomized` estimates the first `k` only, by random projection, each with its error: a singular
 value of the matrix lies within that of it; `auto` takes gram.
 A matrix with more columns than rows is decomposed as the transpose of a tall one.
 """
 
 import math
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gputui.errors import PresetError, RunError
-from gputui.presets import Figure, Job, Machine, Memory, Outcome, Parameter, Preset, refuse_too_many
-from gputui.presets.decomposition import (
-    Blocks,
-    Decomposition,
-    check,
-    dask_array,
-    decompose_gram,
-    decompose_randomized,
-    decompose_tsqr,
+from gputui.presets import (
+    Figure,
+    Job,
+    Machine,
+    Memory,
+    Outcome,
+    Parameter,
+    Preset,
+    module_of,
+    refuse_too_many,
+    to_host,
 )
-from gputui.presets.random_streams import Rows
+from gputui.presets import cholesky_qr as qr
+from gputui.presets.random_streams import Rows, draw
 
-BLOCK_BYTES = 2**29
-"""Of one block on a GPU: large enough for its matrix products to run at full speed."""
-CPU_BLOCK_BYTES = 2**25
-TSQR_CHUNK_BYTES = 2**31
-"""Of a chunk on a GPU; cuSOLVER counts the numbers of a matrix in 32 bits."""
-HELD_SHARE = 0.5
-"""Of the smallest device: up to which drawn blocks are kept there between passes."""
+BLOCK_BYTES = {"cupy": 2**29, "numpy": 2**25}  # large enough for products at full speed
+TSQR_CHUNK_BYTES = 2**31  # on a GPU: cuSOLVER counts the numbers of a matrix in 32 bits
+KEPT_SHARE = 0.25  # of the smallest device: up to which drawn blocks stay there between passes
+POWER_ITERATIONS, OVERSAMPLING = 3, 10  # of randomized
+FEWEST_PASSES, MOST_PASSES = 2, 5  # of gram
+FAN_IN = 4  # triangles that one task adds up
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """Rows of the matrix that one task works on, drawn block by block whenever iterated."""
+
+    backend: str
+    source: str
+    seed: int
+    cols: int
+    dtype: str
+    ranges: tuple[Rows, ...]
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(self.draw, self.ranges)
+
+    def draw(self, rows: Rows) -> Any:
+        """Return rows of the matrix; drawn on the device, or by NumPy and moved there."""
+        drawn_by = "numpy" if self.source == "numpy" else self.backend
+        rows_drawn = draw(drawn_by, self.seed, self.cols, rows, self.dtype)
+        if drawn_by == self.backend:
+            return rows_drawn
+        import cupy
+
+        return cupy.asarray(rows_drawn)
+
+    @property
+    def heights(self) -> tuple[int, ...]:
+        """The rows of each block."""
+        return tuple(stop - start for start, stop in self.ranges)
+
+
+@dataclass(frozen=True, slots=True)
+class Decomposition:
+    """u · diag(s) · vᵀ."""
+
+    s: Any
+    """(k,) float64, descending, in host memory."""
+    u: Any = None
+    """(rows, k) Dask array on the workers; None where only singular values were asked for."""
+    vt: Any = None
+    """(k, cols) in host memory, or a Dask array."""
+    method: str = ""
+    passes: int | None = None
+    errors: Any = None
+    """(k,) ‖x v − s u‖ of each estimate: a singular value of x lies within that of s."""
 
 
 def compute(job: Job) -> Outcome:
     """Decompose, check where asked, and report the largest singular values."""
     tall, wide = _shape(job.parameters)
-    wanted = job["vectors"] or job["check"] or job.keep_arrays
-    chunk_rows = _chunk_rows(job.parameters, job.machine)
-    x = Blocks(job.backend, job["source"], job["seed"], wide, job["dtype"], _cut(tall, chunk_rows))
-    found = _decompose(job, x, wanted)
-    if not math.isfinite(float(found.s[0])):
+    vectors = job["vectors"] or job["check"] or job.keep_arrays
+    height = _chunk_rows(job.parameters, job.machine)
+    cut = tuple((start, min(start + height, tall)) for start in range(0, tall, height))
+    x = Blocks(job.backend, job["source"], job["seed"], wide, job["dtype"], cut)
+    found = _decompose(job, x, vectors)
+    s, errors = found.s, found.errors
+    if not math.isfinite(float(s[0])):
         raise RunError("the matrix holds NaN or inf", hint="drop or replace such rows first")
+    smallest_known = errors is None and s[-1] > 0
     result = {
-        "singular_values": [float(value) for value in found.s[: job["top"]]],
-        "condition": _condition(found),
+        "singular_values": [float(value) for value in s[: job["top"]]],
+        "condition": float(s[0] / s[-1]) if smallest_known else None,
         "method": found.method,
     }
-    if found.errors is not None:
-        result["estimate_errors"] = [float(error) for error in found.errors[: job["top"]]]
+    if errors is not None:
+        result["estimate_errors"] = [float(error) for error in errors[: job["top"]]]
     if found.passes is not None:
         result["passes"] = found.passes
     if job["check"]:
-        result |= check(job, x, found)
-    return Outcome(result, _figure(found), _arrays(job, found) if wanted else {})
-
-
-def _condition(found: Decomposition) -> float | None:
-    """Return the condition number; None where the smallest singular value is not known, or 0."""
-    known = found.errors is None and found.s[-1] > 0
-    return float(found.s[0] / found.s[-1]) if known else None
+        result |= _check_vectors(job, x, found)
+    step = max(1, len(s) // 500)
+    figure = Figure(
+        "line",
+        "singular values" if errors is None else "estimated singular values",
+        "σ",
+        "index",
+        x=tuple(map(float, range(0, len(s), step))),
+        y=tuple(map(float, s[::step])),
+        logarithmic=True,
+    )
+    if not vectors:
+        return Outcome(result, figure)
+    u, v = (found.u, found.vt.T) if job["rows"] >= job["cols"] else (found.vt.T, found.u)
+    return Outcome(result, figure, {"u": u, "s": s, "v": v})
 
 
 def _decompose(job: Job, x: Blocks, vectors: bool) -> Decomposition:
+    found = None
     if job["method"] == "randomized":
-        return decompose_randomized(job, dask_array(x), job["k"], vectors)
-    if job["method"] == "tsqr":
-        return decompose_tsqr(job, dask_array(x), vectors)
-    parts = _parts(x, job.machine.threads)
-    heights = [[stop - start for start, stop in part.ranges] for part in parts]
-    found = decompose_gram(job, parts, heights, vectors, keep=_fits(job))
-    return found or decompose_tsqr(job, dask_array(x), vectors)
+        return decompose_randomized(job, _dask_array(x), job["k"], vectors)
+    if job["method"] != "tsqr":
+        per_part = math.ceil(len(x.ranges) / job.machine.threads)
+        starts = range(0, len(x.ranges), per_part)
+        parts = [replace(x, ranges=x.ranges[i : i + per_part]) for i in starts]
+        keep = _part_bytes(job.parameters, job.machine) <= _most_kept(job.machine)
+        found = decompose_gram(job, parts, [part.heights for part in parts], vectors, keep)
+    return found or decompose_tsqr(job, _dask_array(x), vectors)
 
 
-def _fits(job: Job) -> bool:
-    """Whether a drawn part may stay on its device between the passes, together with u."""
-    tall, wide = _shape(job.parameters)
-    return 8 * wide * math.ceil(tall / job.machine.threads) <= _most_kept(job.machine)
+def decompose_tsqr(job: Job, x: Any, vectors: bool) -> Decomposition:
+    """Decompose x, a Dask array (m, n) in one column of chunks, by Dask's TSQR."""
+    import dask.array as da
+
+    u, s, vt = da.linalg.svd(x)
+    if not vectors:
+        return Decomposition(job.compute(_local(s)), method="tsqr")
+    u, s, vt = job.persist((u, s, vt), "tsqr")
+    return Decomposition(job.compute(_local(s)), u, job.compute(_local(vt)), "tsqr")
+
+
+def decompose_randomized(job: Job, x: Any, k: int, vectors: bool) -> Decomposition:
+    """Return the first k of x, a Dask array (m, n) in one column of chunks.
+
+    As Dask's `svd_compressed` does with TSQR and `POWER_ITERATIONS`, but with a projection that
+    is drawn where the chunks are, so that this process needs no CuPy.
+
+    Source: N. Halko, P.-G. Martinsson, J. A. Tropp, "Finding structure with randomness", 2011.
+    """
+    import dask.array as da
+
+    width = min(k + OVERSAMPLING, x.shape[1])
+    chunks = (x.chunks[0], (width,))
+    y = x.map_blocks(_projected, job["seed"], width, chunks=chunks, dtype="f8", meta=x._meta)
+    for _ in range(POWER_ITERATIONS):
+        q, _ = da.linalg.tsqr(y)
+        z, _ = da.linalg.tsqr((q.T @ x).rechunk((width, x.shape[1])).T)
+        y = x @ z
+    q, _ = da.linalg.tsqr(y)
+    small_u, s, vt = da.linalg.svd((q.T @ x).rechunk((width, x.shape[1])))
+    u = q @ small_u
+    rest = x @ vt.T - u * s
+    both = da.concatenate([s[:k], da.sqrt((rest * rest).sum(axis=0))[:k]])
+    if not vectors:
+        both = job.compute(_local(both), "randomized")
+        return Decomposition(both[:k], method="randomized", errors=both[k:])
+    u, vt, both = job.persist((u, vt, both), "randomized")
+    both, vt = job.compute(_local(both)), job.compute(_local(vt))
+    return Decomposition(both[:k], u[:, :k], vt[:k], "randomized", errors=both[k:])
+
+
+def _projected(block: Any, seed: int, width: int) -> Any:
+    """Return the block times a matrix of normal numbers, the same for every block."""
+    import numpy as np
+
+    omega = np.random.default_rng(seed).standard_normal((block.shape[1], width))
+    return block @ module_of(block).asarray(omega)
+
+
+def decompose_gram(
+    job: Job,
+    parts: Sequence[Iterable[Any]],
+    heights: Sequence[Sequence[int]],
+    vectors: bool,
+    keep: bool = False,
+) -> Decomposition | None:
+    """Decompose the matrix that the parts make up; None where orthogonality is out of reach.
+
+    A part is any iterable of blocks (m, n); one task iterates it in each pass or, with `keep`,
+    once: then the blocks stay on their worker. `heights` are the rows of each block of each part.
+    A pass waits for a few numbers from every worker, so all passes go to the scheduler at once.
+    """
+    import dask.array as da
+    import numpy as np
+    from dask.delayed import delayed
+    from distributed import futures_of
+
+    rows = sum(map(sum, heights))
+    held = [delayed(tuple)(part) if keep else delayed(part) for part in parts]
+    factors: list[Any] = []
+    for passes in range(FEWEST_PASSES, MOST_PASSES + 1):
+        while len(factors) < passes:
+            sums = [delayed(qr.gram)(part, list(factors)) for part in held]
+            while len(sums) > FAN_IN:
+                groups = [sums[i : i + FAN_IN] for i in range(0, len(sums), FAN_IN)]
+                sums = [delayed(qr.add)(group) for group in groups]
+            factors.append(delayed(qr.factor)(sums, rows, list(factors), job.backend))
+        end = delayed(qr.conclude)(factors, vectors, job.backend)
+        stage = f"passes 1 to {passes}" if passes == FEWEST_PASSES else f"pass {passes}"
+        *kept, end, answer = job.persist([*held, *factors, end, end[1]], stage)
+        held, factors = kept[: len(held)], kept[len(held) :]
+        final, s, vt = futures_of(answer)[0].result()
+        if not final:
+            continue
+        if not vectors:
+            return Decomposition(s, None, vt, "gram", passes)
+        lefts = [delayed(qr.left_vectors)(part, factors, end) for part in held]
+        blocks = [
+            da.from_delayed(left[at], (height, len(s)), dtype="float64", meta=np.empty((0, 0)))
+            for left, part in zip(job.persist(lefts, "left vectors"), heights, strict=True)
+            for at, height in enumerate(part)
+        ]
+        return Decomposition(s, da.concatenate(blocks, axis=0), vt, "gram", passes)
+    return None
+
+
+def _dask_array(x: Blocks) -> Any:
+    """Return x as a lazy Dask array, one chunk a block."""
+    import dask.array as da
+    import numpy as np
+
+    chunks, meta = (x.heights, (x.cols,)), np.empty((0, 0), x.dtype)
+    return da.map_blocks(_chunk, x, chunks=chunks, dtype=x.dtype, meta=meta)
+
+
+def _chunk(x: Blocks, block_info: Any = None) -> Any:
+    return x.draw(block_info[None]["array-location"][0])
+
+
+def _local(array: Any) -> Any:
+    """Return the array with chunks in host memory, for a process that has no CuPy."""
+    return array.map_blocks(to_host, dtype=array.dtype)
+
+
+def _check_vectors(job: Job, x: Blocks, found: Decomposition) -> dict[str, float]:
+    """Return ‖x − u s vᵀ‖ / ‖x‖ and ‖uᵀu − I‖, both in the Frobenius norm."""
+    import numpy as np
+    from dask import delayed
+
+    s, vt = delayed(found.s), delayed(found.vt)
+    pairs = zip(x.ranges, found.u.to_delayed().ravel(), strict=True)
+    lazy = [delayed(_deviations)(x, rows, block, s, vt) for rows, block in pairs]
+    parts = job.results(job.client.compute(lazy, **job.placement()), "checking")
+    rests, squares, products = zip(*parts, strict=True)
+    return {
+        "residual": math.sqrt(sum(rests) / sum(squares)),
+        "orthogonality": float(np.linalg.norm(sum(products) - np.eye(len(found.s)))),
+    }
+
+
+def _deviations(x: Blocks, rows: Rows, u: Any, s: Any, vt: Any) -> tuple[float, float, Any]:
+    """Return ‖x − u s vᵀ‖², ‖x‖² and uᵀu of one block, which is drawn where its u is."""
+    block = x.draw(rows)
+    xp = module_of(block)
+    u = xp.asarray(u)
+    rest = block - (u * xp.asarray(s)) @ xp.asarray(vt)
+    return float((rest * rest).sum()), float((block * block).sum()), to_host(u.T @ u)
+
+
+def _shape(values: Mapping[str, Any]) -> tuple[int, int]:
+    return max(values["rows"], values["cols"]), min(values["rows"], values["cols"])
+
+
+def _part_bytes(values: Mapping[str, Any], machine: Machine) -> int:
+    """Return the bytes of the rows that one thread works on."""
+    tall, wide = _shape(values)
+    return 8 * wide * math.ceil(tall / machine.threads)
 
 
 def _most_kept(machine: Machine) -> float:
     """Return the bytes of a part that is not drawn again for each pass."""
-    return HELD_SHARE / 2 * machine.smallest_bytes
-
-
-def _cut(rows: int, height: int) -> tuple[Rows, ...]:
-    return tuple((start, min(start + height, rows)) for start in range(0, rows, height))
-
-
-def _parts(x: Blocks, count: int) -> list[Blocks]:
-    """Share the blocks out as `count` runs of nearly one length."""
-    per_part = math.ceil(len(x.ranges) / count)
-    starts = range(0, len(x.ranges), per_part)
-    return [replace(x, ranges=x.ranges[i : i + per_part]) for i in starts]
+    return KEPT_SHARE * machine.smallest_bytes
 
 
 def _chunk_rows(values: Mapping[str, Any], machine: Machine) -> int:
@@ -105,28 +297,21 @@ def _chunk_rows(values: Mapping[str, Any], machine: Machine) -> int:
     share = math.ceil(tall / machine.threads)
     if values["method"] in ("tsqr", "randomized"):
         return min(tall, max(wide, min(share, TSQR_CHUNK_BYTES // (8 * wide))))
-    size = BLOCK_BYTES if machine.backend == "cupy" else CPU_BLOCK_BYTES
-    return max(1, min(share, max(size // (8 * wide), wide)))
-
-
-def _shape(values: Mapping[str, Any]) -> tuple[int, int]:
-    return max(values["rows"], values["cols"]), min(values["rows"], values["cols"])
+    return max(1, min(share, max(BLOCK_BYTES[machine.backend] // (8 * wide), wide)))
 
 
 def _estimate(values: Mapping[str, Any], machine: Machine) -> Memory:
     """Return the peak on one worker: blocks in use, kept results, and n × n matrices."""
-    tall, wide = _shape(values)
-    row = 8 * wide
-    square = 8 * row * wide
+    wide = _shape(values)[1]
+    row, square = 8 * wide, 64 * wide**2
     wants_u = values["vectors"] or values["check"] or machine.keeps_arrays
-    share = row * math.ceil(tall / machine.threads)
+    share = _part_bytes(values, machine)
     kept = share * ((share <= _most_kept(machine)) + bool(wants_u))
     copies = 2  # of a block: what is read, and what is made of it
     if values["method"] in ("tsqr", "randomized"):
         kept = share * (2 if wants_u or values["method"] == "randomized" else 1)
         copies = 4
-    rest = machine.smallest_bytes - kept - square
-    fits = max(rest, 0) // (copies * row)
+    fits = max(machine.smallest_bytes - kept - square, 0) // (copies * row)
     change = f"use chunk_rows ≤ {fits:,}" if fits >= 1 else "use fewer rows or more workers"
     return Memory(copies * row * _chunk_rows(values, machine) + kept + square, change)
 
@@ -138,28 +323,7 @@ def _check(values: Mapping[str, Any]) -> None:
     refuse_too_many("svd", values["rows"], values["cols"])
 
 
-def _arrays(job: Job, found: Decomposition) -> dict[str, Any]:
-    v = found.vt.T
-    if job["rows"] >= job["cols"]:
-        return {"u": found.u, "s": found.s, "v": v}
-    return {"u": v, "s": found.s, "v": found.u}
-
-
-def _figure(found: Decomposition) -> Figure:
-    """Draw the singular values, a few hundred of them."""
-    s = found.s
-    step = max(1, len(s) // 500)
-    return Figure(
-        kind="line",
-        title="singular values" if found.errors is None else "estimated singular values",
-        y_label="σ",
-        x_label="index",
-        x=tuple(map(float, range(0, len(s), step))),
-        y=tuple(map(float, s[::step])),
-        logarithmic=True,
-    )
-
-
+AUTO = "auto takes gram, and tsqr where gram does not reach orthogonal vectors"
 PRESET = Preset(
     name="svd",
     summary="singular values (and vectors) of a tall-skinny matrix",
@@ -174,13 +338,7 @@ PRESET = Preset(
             minimum=1,
             unit="rows",
         ),
-        Parameter(
-            "method",
-            str,
-            "auto",
-            "auto takes gram, and tsqr where gram does not reach orthogonal vectors",
-            choices=("auto", "tsqr", "gram", "randomized"),
-        ),
+        Parameter("method", str, "auto", AUTO, choices=("auto", "tsqr", "gram", "randomized")),
         Parameter("k", int, 10, "how many, for method=randomized", minimum=1),
         Parameter("dtype", str, "float64", "of the matrix", choices=("float64", "float32")),
         Parameter("seed", int, 0, "of the matrix", minimum=0, maximum=2**63 - 1),

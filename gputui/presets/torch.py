@@ -12,9 +12,7 @@ from typing import Any
 
 from gputui.presets import Figure, Job, Library, Machine, Memory, Outcome, Parameter, Preset
 
-KEPT_BYTES = 32 * 2**20
-"""The workspace of cuBLAS on Hopper; on CPUs, the largest freed blocks that malloc keeps."""
-
+KEPT_BYTES = 32 * 2**20  # cuBLAS' workspace on Hopper; on CPUs, freed blocks that malloc keeps
 TRAINING_BYTES = 4 * 2**20
 
 

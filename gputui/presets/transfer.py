@@ -14,12 +14,9 @@ from gputui.errors import PresetError
 from gputui.presets import Figure, Job, Machine, Memory, Outcome, Parameter, Preset, RunWorker
 from gputui.presets.random_streams import draw
 
-SMALL, MEDIUM = 2**16, 2**24
-"""Bytes of the buffers that show the latency, and what a usual chunk reaches."""
-REPEATS = 3
-COPIES = 2
-"""Copies of the largest buffer on a worker: its own, and the received one."""
-"""After a first one, which opens what stays open."""
+SMALL, MEDIUM = 2**16, 2**24  # bytes: these show the latency, and what a usual chunk reaches
+REPEATS = 3  # after a first one, which opens what stays open
+COPIES = 2  # of the largest buffer on a worker: its own, and the received one
 
 
 def compute(job: Job) -> Outcome:
@@ -30,8 +27,9 @@ def compute(job: Job) -> Outcome:
     largest = job["mebibytes"] * 2**20
     pairs = [_pair(job, giver, taker, largest) for giver, taker in permutations(workers, 2)]
     rates = {(each["from"], each["to"]): each["largest_bytes_per_s"] for each in pairs}
-    names = tuple(each.name for each in workers)
     known = [rate for rate in rates.values() if rate]
+    giga = {pair: rate and rate / 1e9 for pair, rate in rates.items()}
+    names = tuple(each.name for each in workers)
     return Outcome(
         {
             "slowest_bytes_per_s": min(known, default=None),
@@ -43,23 +41,16 @@ def compute(job: Job) -> Outcome:
             title="worker to worker, GB/s (from: across, to: down)",
             y_label="GB/s",
             labels=names,
-            matrix=tuple(tuple(_giga(rates.get((a, b))) for a in names) for b in names),
+            matrix=tuple(tuple(giga.get((a, b)) for a in names) for b in names),
         ),
     )
 
 
-def _giga(rate: float | None) -> float | None:
-    return None if rate is None else rate / 1e9
-
-
 def _pair(job: Job, giver: RunWorker, taker: RunWorker, largest: int) -> dict[str, Any]:
     """Return one row: how buffers get from one worker to another."""
-    medium = min(MEDIUM, largest)
-    small_s, medium_s, largest_s = (
-        _seconds(job, giver, taker, size) for size in (SMALL, medium, largest)
-    )
-    [found] = job.results([job.on(taker, way, giver.uuid)], f"to {taker.name}")
-    path, hardware = found
+    sizes = (SMALL, medium := min(MEDIUM, largest), largest)
+    small_s, medium_s, largest_s = (_seconds(job, giver, taker, size) for size in sizes)
+    [(path, hardware)] = job.results([job.on(taker, way, giver.uuid)], f"to {taker.name}")
     return {
         "from": giver.name,
         "to": taker.name,
@@ -91,18 +82,12 @@ def take(buffer: Any, key: str) -> float | None:
     """Return how long this worker waited for the buffer; None where it had it already."""
     from distributed import get_worker
 
-    for each in reversed(get_worker().transfer_incoming_log):
-        if key in each["keys"]:
-            return float(each["stop"] - each["start"])
-    return None
+    log = reversed(get_worker().transfer_incoming_log)
+    return next((float(each["stop"] - each["start"]) for each in log if key in each["keys"]), None)
 
 
 def way(there: str | None) -> tuple[str, float | None]:
-    """Return the path of the last transfer to this worker, and that path's bandwidth in bytes a
-    second.
-
-    `there` is the device of the worker that had it.
-    """
+    """Return the path of the last transfer to this worker from device `there`, and its bytes/s."""
     from distributed import get_worker
 
     from gputui.agent.gpu.nvml import between

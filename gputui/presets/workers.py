@@ -16,27 +16,26 @@ import os
 import re
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import replace
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from gputui.errors import ClusterError, UsageError
-from gputui.presets.definition import Preset
+from gputui.presets.definition import Library, Preset
 from gputui.presets.job import Job, RunWorker
 
 if TYPE_CHECKING:
     import distributed
 
-
-HOST_SHARE = 0.5
-"""Of a CPU worker's memory limit: what its tasks may plan with; Dask spills from 0.6 on."""
-
-MOST_NAMES = 4
-"""Of workers that a message lists."""
-
-_PIECES = re.compile(r"(\d+)")
-
+HOST_SHARE = 0.5  # of a CPU worker's memory limit, for its tasks; Dask spills from 0.6 on
+DEVICE_SHARE = 0.85  # of the free device memory; the rest is for fragmentation
+MOST_NAMES = 4  # of workers that a message lists
+LIBRARIES = ("dask", "distributed", "numpy", "cupy", "cudf", "cuml", "torch", "pandas", "polars")
+CUPY = Library(
+    "cupy", "pip install 'gputui[cuda13]'   (or gputui[cuda12] for an older driver)", ("cupy",)
+)
 PACKAGES = {
     "sklearn": "scikit-learn",
     "cupy": "cupy-cuda13x[ctk]",
@@ -46,8 +45,6 @@ PACKAGES = {
     "cuml": "cuml-cu13",
 }
 """Module → the package that a host needs, where it has another name; gputui itself travels."""
-
-CUPY_INSTALL = "pip install 'gputui[cuda13]'   (or gputui[cuda12] for an older driver)"
 
 
 def known_workers(client: distributed.Client) -> Mapping[str, Any]:
@@ -61,151 +58,106 @@ def known_workers(client: distributed.Client) -> Mapping[str, Any]:
     return found
 
 
-def resolve_backend(backend: str, known: Mapping[str, Any]) -> str:
-    """Return cupy or numpy for auto, cupy or numpy; `known` are the scheduler's workers.
+def has_gpu(known: Mapping[str, Any]) -> bool:
+    """Whether the scheduler knows a worker as one with a GPU."""
+    return bool(known.get("resources", {}).get("GPU"))
 
-    Raises:
-        ClusterError: there is no worker.
+
+def choose(
+    known: Mapping[str, Any], backend: str, names: Collection[str] | None
+) -> tuple[str, dict[str, Any]]:
+    """Return cupy or numpy, and the workers to use: those named, and for CuPy those with a GPU.
+
+    `known` are the scheduler's workers by address; `backend` is auto, cupy or numpy.
     """
     if not known:
         raise ClusterError("the cluster has no worker")
     if backend not in ("auto", "cupy", "numpy"):
         raise UsageError(f"backend '{backend}': must be one of auto, cupy, numpy")
+    any_gpu = any(map(has_gpu, known.values()))
     if backend == "auto":
-        return "cupy" if have_gpu(known) else "numpy"
-    return backend
-
-
-def have_gpu(known: Mapping[str, Any]) -> bool:
-    """Whether any of these workers carries the resource `GPU`."""
-    return any(each.get("resources", {}).get("GPU") for each in known.values())
-
-
-def choose(known: Mapping[str, Any], names: Collection[str] | None, backend: str) -> dict[str, Any]:
-    """Return the workers to use by address: those named, and for CuPy those with a GPU."""
-    present = {str(each["name"]) for each in known.values()}
-    absent = sorted(set(names or ()) - present)
-    if absent:
+        backend = "cupy" if any_gpu else "numpy"
+    by_name = {str(each["name"]): (address, each) for address, each in known.items()}
+    if absent := sorted(set(names or ()) - by_name.keys()):
         raise ClusterError(f"no worker is named {', '.join(absent)}")
-    fitting = {
-        address: each
-        for address, each in known.items()
-        if (names is None or str(each["name"]) in names)
-        and (backend == "numpy" or not have_gpu(known) or each["resources"].get("GPU"))
-    }
+    fitting = [
+        name
+        for name, (_, each) in by_name.items()
+        if (names is None or name in names) and (backend == "numpy" or not any_gpu or has_gpu(each))
+    ]
     if not fitting:
         raise ClusterError("none of the workers has a GPU; choose the CPU with --backend numpy")
-    return dict(sorted(fitting.items(), key=lambda item: _natural(str(item[1]["name"]))))
+    return backend, dict(by_name[name] for name in sorted(fitting, key=_natural))
 
 
-def _natural(name: str) -> list[tuple[int, str]]:
+def _natural(name: str) -> list[Any]:
     """Return a key that sorts gpu2 before gpu10."""
-    return [(int(piece or 0) if piece.isdigit() else -1, piece) for piece in _PIECES.split(name)]
+    return [int(part) if at % 2 else part for at, part in enumerate(re.split(r"(\d+)", name))]
 
 
-def ask(preset: Preset, job: Job, chosen: Mapping[str, Any]) -> dict[str, WorkerFacts]:
+def ask(preset: Preset, job: Job, chosen: Mapping[str, Any]) -> tuple[RunWorker, ...]:
     """Have every worker describe itself; one that is lost meanwhile is left out.
 
     Raises:
         ClusterError: all of them were lost.
     """
-    modules = tuple(each.module for each in preset.requires if job.backend in each.backends)
-    if job.backend == "cupy" and preset.uses_cupy:
-        modules += ("cupy",)
+    modules = tuple(each.module for each in _libraries(preset) if job.backend in each.backends)
     futures = [
         job.client.submit(
             describe,
             job.backend,
             modules,
+            len(chosen),
             workers=[address],
             allow_other_workers=True,  # else the task of a lost one would wait for ever
-            resources={"GPU": 1} if each.get("resources", {}).get("GPU") else None,
+            resources={"GPU": 1} if has_gpu(each) else None,
             pure=False,
         )
         for address, each in chosen.items()
     ]
     answers = zip(chosen, job.results(futures, "asking workers"), strict=True)
-    facts = {address: each for address, each in answers if each.address == address}
-    if not facts:
+    found = [each for address, each in answers if each.address == address]
+    if not found:
         raise ClusterError("all workers of this run were lost before it began")
-    return facts
+    uuids = [each.uuid for each in found]
+    return tuple(
+        replace(each, memory_bytes=each.memory_bytes // uuids.count(each.uuid))
+        if each.uuid
+        else each
+        for each in found
+    )
 
 
-def refuse_without_gpu(
-    preset: Preset, chosen: Mapping[str, Any], facts: Mapping[str, WorkerFacts]
-) -> None:
-    """Raise ClusterError that says where no GPU is, and why, where the run needs one."""
-    lacking = {address: each.no_gpu for address, each in facts.items() if each.no_gpu}
-    if lacking:
-        names = listed([str(chosen[address]["name"]) for address in lacking])
-        why = "; ".join(sorted(set(lacking.values())))
+def _libraries(preset: Preset) -> tuple[Library, ...]:
+    return (*preset.requires, CUPY) if preset.uses_cupy else preset.requires
+
+
+def refuse_unfit(preset: Preset, workers: Sequence[RunWorker]) -> None:
+    """Raise ClusterError that names the workers that lack a GPU or a library, and what to do."""
+    if without := [each for each in workers if each.no_gpu]:
         raise ClusterError(
-            f"{preset.name} with --backend cupy needs a GPU, but {names} cannot use one: {why}\n"
+            f"{preset.name} with --backend cupy needs a GPU, but {listed(without)} cannot use "
+            f"one: {'; '.join(sorted({each.no_gpu for each in without}))}\n"
             "  choose the CPU with --backend numpy, or hosts that have GPUs"
         )
+    lines = []
+    for library in _libraries(preset):
+        lacking = [each for each in workers if library.module in each.missing]
+        hint, package = library.install, PACKAGES.get(library.module, library.module)
+        if any(":" in each.name and not each.name.startswith("localhost:") for each in lacking):
+            hint = f"there: pip install '{package}' for the Python of its workers"
+        if lacking:
+            needs = f"{preset.name} needs {library.module}, which is not installed for"
+            lines.append(f"{needs} {listed(lacking)}\n  {hint}")
+    if lines:
+        raise ClusterError("\n".join(lines))
 
 
-def refuse_missing(
-    preset: Preset, chosen: Mapping[str, Any], facts: Mapping[str, WorkerFacts]
-) -> None:
-    """Raise ClusterError that names each library, where it is missing, and how to install it."""
-    install = {each.module: each.install for each in preset.requires} | {"cupy": CUPY_INSTALL}
-
-    def hint(module: str, names: Sequence[str]) -> str:
-        if all(name.startswith("localhost:") or ":" not in name for name in names):
-            return install[module]
-        package = PACKAGES.get(module, module)
-        return f"there: pip install '{package}' for the Python of its workers"
-
-    lacking: dict[str, list[str]] = {}
-    for address, each in facts.items():
-        for module in each.missing:
-            lacking.setdefault(module, []).append(str(chosen[address]["name"]))
-    if lacking:
-        raise ClusterError(
-            "\n".join(
-                f"{preset.name} needs {module}, which is not installed for {listed(names)}\n"
-                f"  {hint(module, names)}"
-                for module, names in lacking.items()
-            )
-        )
-
-
-def listed(names: Sequence[str]) -> str:
-    """Return the first few of many names.
-
-    >>> listed(["a", "b", "c", "d", "e", "f"])
-    'a, b, c, d and 2 more'
-    """
+def listed(workers: Sequence[RunWorker]) -> str:
+    """Return the names of the first few of many workers."""
+    names = [each.name for each in workers]
     rest = len(names) - MOST_NAMES
     return ", ".join(names[:MOST_NAMES]) + (f" and {rest:,} more" if rest > 0 else "")
-
-
-def described(chosen: Mapping[str, Any], facts: Mapping[str, WorkerFacts]) -> tuple[RunWorker, ...]:
-    """Join the scheduler's information with the workers' reports."""
-    uuids = [each.uuid for each in facts.values()]
-    free_bytes = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    workers = []
-    for address, known in chosen.items():
-        found, name = facts[address], str(known["name"])
-        host, _, label = name.rpartition(":")
-        limit_bytes = known["memory_limit"] or free_bytes // len(chosen)
-        room_bytes = found.device_bytes
-        if room_bytes is None:
-            room_bytes = int(limit_bytes * HOST_SHARE)
-        sharers = uuids.count(found.uuid) if found.uuid else 1
-        worker = RunWorker(
-            name=name,
-            address=address,
-            host=host or known["host"],
-            device=device_label(label),
-            uuid=found.uuid,
-            device_name=found.device_name,
-            nthreads=known["nthreads"],
-            memory_bytes=room_bytes // sharers // known["nthreads"],
-        )
-        workers.append(worker)
-    return tuple(workers)
 
 
 def device_label(label: str) -> str | None:
@@ -219,46 +171,40 @@ def device_label(label: str) -> str | None:
     return label.removeprefix("gpu").partition(".")[0] if label.startswith("gpu") else None
 
 
-def versions(facts: Mapping[str, WorkerFacts]) -> dict[str, str]:
+def versions(workers: Sequence[RunWorker]) -> dict[str, str]:
     """Return the version of each library on the workers; "a, b" where they differ."""
     found: dict[str, set[str]] = {"python": {sys.version.split()[0]}}
-    for each in facts.values():
-        for library, release in each.versions:
-            found.setdefault(library, set()).add(release)
-    return {library: ", ".join(sorted(versions)) for library, versions in found.items()}
+    for library in LIBRARIES:
+        if releases := {each.versions[library] for each in workers if library in each.versions}:
+            found[library] = releases
+    return {library: ", ".join(sorted(releases)) for library, releases in found.items()}
 
 
-DEVICE_SHARE = 0.85
-"""Share of the free device memory that a run may plan with; the rest is for fragmentation."""
-
-LIBRARIES = ("dask", "distributed", "numpy", "cupy", "cudf", "cuml", "torch", "pandas", "polars")
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerFacts:
-    """One worker, as it sees itself."""
-
-    address: str
-    uuid: str | None
-    device_name: str | None
-    device_bytes: int | None
-    """What its tasks may take there; None without a GPU."""
-    no_gpu: str
-    """Why no GPU is there where one is needed; "" else."""
-    missing: tuple[str, ...]
-    """Modules that were asked for and are not installed."""
-    versions: tuple[tuple[str, str], ...]
-
-
-def describe(backend: str, modules: tuple[str, ...]) -> WorkerFacts:
-    """Return this worker's facts; the device only where `backend` is cupy."""
+def describe(backend: str, modules: tuple[str, ...], count: int) -> RunWorker:
+    """Describe this worker, one of `count`; its device only where `backend` is cupy."""
     from distributed import get_worker
 
-    missing = tuple(each for each in modules if importlib.util.find_spec(each) is None)
+    this = get_worker()
+    name, nthreads = str(this.name), this.state.nthreads
+    host, _, label = name.rpartition(":")
     no_gpu = _why_no_gpu() if backend == "cupy" else ""
-    on_device = backend == "cupy" and not no_gpu
-    uuid, name, size = _device() if on_device else (None, None, None)
-    return WorkerFacts(get_worker().address, uuid, name, size, no_gpu, missing, _versions())
+    if backend == "cupy" and not no_gpu:
+        uuid, room_bytes = _device()
+    else:
+        free_bytes = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // count
+        uuid, room_bytes = None, int((this.memory_manager.memory_limit or free_bytes) * HOST_SHARE)
+    return RunWorker(
+        name=name,
+        address=this.address,
+        host=host or this.ip,
+        device=device_label(label),
+        uuid=uuid,
+        nthreads=nthreads,
+        memory_bytes=room_bytes // nthreads,
+        no_gpu=no_gpu,
+        missing=tuple(each for each in modules if importlib.util.find_spec(each) is None),
+        versions=_versions(),
+    )
 
 
 def _why_no_gpu() -> str:
@@ -270,13 +216,10 @@ def _why_no_gpu() -> str:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
         return "no NVIDIA driver is there (libcuda.so.1 was not found)"
-    count = ctypes.c_int()
+    count, visible = ctypes.c_int(), os.environ.get("CUDA_VISIBLE_DEVICES")
     code = driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count))
-    if count.value:
-        return ""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     hidden = "" if visible is None else f", CUDA_VISIBLE_DEVICES={visible!r}"
-    return f"the CUDA driver shows no GPU (error {code}{hidden})"
+    return "" if count.value else f"the CUDA driver shows no GPU (error {code}{hidden})"
 
 
 def pinned_uuid() -> str | None:
@@ -285,7 +228,7 @@ def pinned_uuid() -> str | None:
     return first if first.startswith(("GPU-", "MIG-")) else None
 
 
-def _device() -> tuple[str, str, int]:
+def _device() -> tuple[str | None, int]:
     from gputui.worker.cuda import driver  # imports NumPy, which a list of presets need not
 
     room = driver.free_bytes() + free_in_rmm()
@@ -296,7 +239,7 @@ def _device() -> tuple[str, str, int]:
         room += pool.free_bytes()
         if pool.get_limit():
             room = min(room, pool.get_limit() - pool.used_bytes())
-    return driver.uuid(), driver.name(), int(room * DEVICE_SHARE)
+    return driver.uuid(), int(room * DEVICE_SHARE)
 
 
 def free_in_rmm() -> int:
@@ -315,14 +258,11 @@ def free_in_rmm() -> int:
 
 
 @cache
-def _versions() -> tuple[tuple[str, str], ...]:
+def _versions() -> dict[str, str]:
     """Return the installed versions from metadata, without imports."""
-    found = []
+    found: dict[str, str] = {}
     for name in LIBRARIES:
-        for distribution in (name, f"{name}-cuda13x", f"{name}-cuda12x", f"{name}-cu13"):
-            try:
-                found.append((name, version(distribution)))
-            except PackageNotFoundError:
-                continue
-            break
-    return tuple(found)
+        for distribution in (f"{name}-cu13", f"{name}-cuda12x", f"{name}-cuda13x", name):
+            with suppress(PackageNotFoundError):
+                found[name] = version(distribution)
+    return found

@@ -20,17 +20,14 @@ from typing import TYPE_CHECKING, Any
 
 from gputui.errors import RunError
 from gputui.presets import Figure, Machine, Memory, Outcome, ParsedParameters, Preset, Value, parse
+from gputui.presets.definition import plain, strangers
 from gputui.presets.job import Job, RunCancelledError, RunProgress, RunWorker, explained, sized
-from gputui.presets.outcome import plain, strangers
 from gputui.presets.workers import (
     ask,
     choose,
-    described,
-    have_gpu,
+    has_gpu,
     known_workers,
-    refuse_missing,
-    refuse_without_gpu,
-    resolve_backend,
+    refuse_unfit,
     versions,
 )
 from gputui.runs.output import drawn, has_matplotlib
@@ -106,14 +103,13 @@ def execute(
     """
     with explained(preset.name):
         known = known_workers(client)
-    backend = resolve_backend(backend, known)
-    chosen = choose(known, workers, backend)
+    backend, chosen = choose(known, backend, workers)
     job = Job(
         client=client,
         backend=backend,
         workers=(),
         parameters=parse(preset, parameters).complete(backend),
-        resources={"GPU": 1} if backend == "cupy" and have_gpu(chosen) else {},
+        resources={"GPU": 1} if backend == "cupy" and any(map(has_gpu, chosen.values())) else {},
         restricted=len(chosen) < len(known),
         report=report,
         cancel=cancel or Event(),
@@ -124,15 +120,12 @@ def execute(
             from gputui.runs.modules import send_modules
 
             send_modules(client, preset.folder)
-        facts = ask(preset, job, chosen)
-    chosen = {address: chosen[address] for address in facts}
-    refuse_without_gpu(preset, chosen, facts)
-    refuse_missing(preset, chosen, facts)
-    ready = replace(job, workers=described(chosen, facts))
-    return _run(preset, ready, versions(facts))
+        found = ask(preset, job, chosen)
+    refuse_unfit(preset, found)
+    return _run(preset, replace(job, workers=found))
 
 
-def _run(preset: Preset, job: Job, found: Mapping[str, str]) -> RunResult:
+def _run(preset: Preset, job: Job) -> RunResult:
     """Compute, and check the outcome."""
     memory, room = _memory(preset, job, job.machine), job.machine.smallest_bytes
     if memory.peak_bytes > room:
@@ -144,8 +137,10 @@ def _run(preset: Preset, job: Job, found: Mapping[str, str]) -> RunResult:
         )
     started = time.perf_counter()
     half = replace(job.machine, smallest_bytes=memory.peak_bytes // 2)
-    hints = {"memory": lambda: _memory(preset, job, half).change}
-    with explained(preset.name, hints, folder=preset.folder), _found_by_dask(job.client):
+    with (
+        explained(preset.name, lambda: _memory(preset, job, half).change, folder=preset.folder),
+        _found_by_dask(job.client),
+    ):
         outcome = preset.compute(job)
     if not isinstance(outcome, Outcome) or not isinstance(outcome.result, Mapping):
         made = outcome.result if isinstance(outcome, Outcome) else outcome
@@ -170,7 +165,7 @@ def _run(preset: Preset, job: Job, found: Mapping[str, str]) -> RunResult:
         result=plain(outcome.result),
         units=preset.units,
         figure=outcome.figure,
-        versions=found,
+        versions=versions(job.workers),
         arrays=outcome.arrays,
         placement=job.placement(),
     )

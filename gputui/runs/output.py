@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 
 from gputui.errors import RunError, UsageError
 from gputui.presets import BUILT_IN, Figure, Preset, to_host
-from gputui.presets.outcome import NO_NUMBER
+from gputui.presets.definition import NO_NUMBER
 
 FIGURE_SUFFIXES = (".png", ".pdf", ".svg")
 

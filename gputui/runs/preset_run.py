@@ -20,8 +20,8 @@ from typing import Any, TextIO, cast
 from gputui.client.head_connection import security
 from gputui.errors import ExitCode, GputuiError, RunError
 from gputui.presets import ParsedParameters, RunCancelledError, RunProgress
+from gputui.presets.definition import json_text, plain
 from gputui.presets.job import explained
-from gputui.presets.outcome import json_text, plain
 from gputui.runs.execution import RunResult, execute
 from gputui.runs.output import Output, draw_file, save_arrays, write_over
 from gputui.runs.run import (

@@ -25,7 +25,7 @@ from gputui.errors import UsageError
 from gputui.folders import write_whole
 from gputui.model.failure import Failure
 from gputui.model.snapshot import RunState, RunStatus
-from gputui.presets.outcome import json_text
+from gputui.presets.definition import json_text
 from gputui.process.procfs import TICKS_PER_S, own_place, process_stat
 from gputui.protocol.frontend import new_run_id
 

@@ -21,7 +21,7 @@ from gputui.client.start import check_enough, failures, too_few, workers_up
 from gputui.errors import GputuiError, HeadError, RunError, StoppedError
 from gputui.model.snapshot import Event, RunState, Snapshot
 from gputui.presets import RunCancelledError, RunProgress, located
-from gputui.presets.outcome import json_text
+from gputui.presets.definition import json_text
 from gputui.protocol.frontend import (
     RUN_VARIABLE,
     AwaitWorkers,

@@ -18,7 +18,7 @@ from typing import Any
 
 from gputui.errors import ExitCode, HeadError, RunError, StoppedError
 from gputui.presets import RunCancelledError, RunProgress
-from gputui.presets.outcome import json_text
+from gputui.presets.definition import json_text
 from gputui.presets.workers import device_label
 from gputui.process.child import Child, signal_name
 from gputui.process.search_path import own_python

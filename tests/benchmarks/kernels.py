@@ -71,7 +71,7 @@ def random_numbers() -> None:
     show("CuPy XORWOW random, 1e8", lambda: generator.random(out=x), 1e8, "numbers")
     drawn = random_streams.draw("cupy", 7, 300, (11, 5000)).get()
     assert (drawn == random_streams.draw("numpy", 7, 300, (11, 5000))).all(), "streams differ"
-    part = random_streams.draw_block("cupy", 7, 300, (11, 5000), (3, 77)).get()
+    part = random_streams.draw("cupy", 7, 300, (11, 5000), columns=(3, 77)).get()
     assert (part == drawn[:, 3:77]).all(), "blocks differ"
     split = [random_sum.add_tiles("cupy", 5000, 3, r) for r in ((0, 7), (7, 25))]
     whole = random_sum.add_tiles("cupy", 5000, 3, (0, 25))

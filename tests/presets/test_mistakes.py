@@ -8,7 +8,8 @@ from distributed import Client
 
 from gputui import presets
 from gputui.errors import ClusterError, PresetError, RunError
-from gputui.presets.workers import WorkerFacts, refuse_missing
+from gputui.presets import RunWorker
+from gputui.presets.workers import refuse_unfit
 from gputui.runs import execution
 
 RIGHT = """\
@@ -123,7 +124,7 @@ def test_the_file_without_a_mistake_runs(client: Client, tmp_path: Path) -> None
 )
 def test_a_library_is_installed_on_a_host_without_gputui(worker: str, says: str) -> None:
     preset = presets.get("gridsearch")
-    facts = {"tcp://a": WorkerFacts("tcp://a", None, None, None, "", ("sklearn",), ())}
+    lacking = RunWorker(worker, "tcp://a", "a", None, None, 1, 2**30, missing=("sklearn",))
     with pytest.raises(ClusterError) as caught:
-        refuse_missing(preset, {"tcp://a": {"name": worker}}, facts)
+        refuse_unfit(preset, [lacking])
     assert str(caught.value).splitlines()[1].strip() == says

@@ -12,7 +12,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from gputui.errors import ClusterError, RunError
-from gputui.presets import dataframe, gridsearch, matmul, polars, random_streams
+from gputui.presets import dataframe, gridsearch, matmul, random_streams
 
 
 def test_smoke_adds_on_every_worker(execute: Any) -> None:
@@ -30,16 +30,17 @@ def test_matmul_checks_each_block(execute: Any, size: int, block: int, dtype: st
 
 
 def test_a_wrong_product_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    exact = random_streams.draw_block
+    exact = random_streams.draw
 
     class Wrong(np.ndarray):
         def __rmatmul__(self, other: Any) -> Any:
             return np.asarray(other) @ np.asarray(self) + 1e-3
 
     def draw_wrong(*arguments: Any) -> Any:
-        return exact(*arguments).view(Wrong)
+        drawn = exact(*arguments)
+        return drawn.view(Wrong) if len(arguments) == 6 else drawn  # b alone
 
-    monkeypatch.setattr(matmul, "draw_block", draw_wrong)
+    monkeypatch.setattr(matmul, "draw", draw_wrong)
     task = ("numpy", 0, 50, "float64", (0, 50), (0, 50))
     assert matmul.multiply(*task) > matmul.TOLERANCE["float64"]
 
@@ -80,7 +81,7 @@ def test_dataframe_is_what_pandas_finds_in_any_partitions(execute: Any, partitio
 def test_polars_is_what_pandas_finds(execute: Any, rows: int) -> None:
     result = execute("polars", rows=rows, least=0).result
     orders = dataframe.Tables("pandas", seed=0, rows=rows).orders((0, rows))
-    regions = (orders.customer % polars.SHOPS % len(dataframe.REGIONS)).map(
+    regions = (orders.customer % dataframe.SHOPS % len(dataframe.REGIONS)).map(
         dict(enumerate(dataframe.REGIONS))
     )
     expected = orders.groupby(regions)["amount"].agg(total="sum", count="count")

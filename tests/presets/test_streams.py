@@ -12,7 +12,7 @@ def test_rows_are_those_of_numpys_default_generator(rows: tuple[int, int]) -> No
 
 
 def test_a_block_is_that_of_the_whole_matrix() -> None:
-    block = random_streams.draw_block("numpy", 5, 37, (13, 50), (3, 9))
+    block = random_streams.draw("numpy", 5, 37, (13, 50), columns=(3, 9))
     np.testing.assert_array_equal(block, WHOLE[13:50, 3:9])
 
 

@@ -10,8 +10,8 @@ from distributed import Client
 from gputui import presets
 from gputui.errors import PresetError, RunError
 from gputui.presets import Machine
-from gputui.presets.decomposition import Decomposition, decompose_gram, decompose_tsqr
 from gputui.presets.job import Job
+from gputui.presets.svd import Decomposition, decompose_gram, decompose_tsqr
 
 
 def reference(rows: int, cols: int, seed: int = 0) -> Any:

@@ -11,7 +11,9 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
-from gputui.presets.outcome import NO_NUMBER, Figure
+import msgspec
+
+from gputui.presets.definition import NO_NUMBER, Figure
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.lines import Line, Part, fitted, merged
 
@@ -34,7 +36,7 @@ def figure_of(result_json: str) -> Figure | None:
     try:
         whole = json.loads(result_json)
         if isinstance(whole.get("figure"), dict):
-            return Figure.from_json(whole["figure"]).finite()
+            return _read(whole["figure"]).finite()
         result = whole.get("result")
     except (ValueError, AttributeError, TypeError):
         return None
@@ -45,6 +47,10 @@ def figure_of(result_json: str) -> Figure | None:
         if figure is not None:
             return figure
     return None
+
+
+def _read(record: Mapping[str, Any]) -> Figure:
+    return msgspec.convert(record, Figure, strict=False)
 
 
 def _as_tuples(value: Any) -> Any:
@@ -87,7 +93,7 @@ def figure_text(made: Figure | Mapping[str, Any], width: int = 80, height: int =
       94.1 ▁▁▁▂▂▂▃▃▃▄▄▄▅▅▅▆▆▆▇▇▇███ 95.5
     """
     try:
-        figure = made if isinstance(made, Figure) else Figure.from_json(made)
+        figure = made if isinstance(made, Figure) else _read(made)
         drawable = figure.finite()
         if drawable is None:
             return f"{figure.title}: {NO_NUMBER}"
