@@ -54,6 +54,7 @@ from gputui.protocol.agent import (
     Shutdown,
     StandInLine,
     StartWorkers,
+    StopListening,
     StopWorkers,
     Telemetry,
     ToAgent,
@@ -179,6 +180,7 @@ class Supervisor:
         )
         self._workers = Workers(environ, scratch, agent_socket, self.send, self._watch.cpus_near)
         self._programs = Programs(environ, self.send)
+        self._listening: set[asyncio.Server] = set()
         self._heads = Background(self._work_failed)
         self._work = Background(self._work_failed)
         self._lasting = Background(self._lasting_failed)
@@ -283,6 +285,9 @@ class Supervisor:
                 await self._try_port(message)
             case Listen(host=host):
                 await self._listen(host)
+            case StopListening():
+                for server in self._listening:
+                    server.close()
             case Credentials():
                 self._workers.trust(message)
             case StandInLine() | ClaimGpus() | ReleaseGpus():
@@ -386,9 +391,11 @@ class Supervisor:
             error = os.strerror(problem.errno) if problem.errno else str(problem)
             self.send(Listening(host, 0, error))
             return
+        self._listening.add(server)
         async with server:
             self.send(Listening(host, server.sockets[0].getsockname()[1]))
             await asyncio.sleep(LISTENING_S)
+        self._listening.discard(server)
 
     async def _end_with_lease(self) -> None:
         """End when no message of a head came for the length of the lease."""

@@ -17,7 +17,8 @@ import click
 from gputui.cli.terminal import ask_here
 from gputui.client.sources import read_hosts
 from gputui.errors import ClusterError, ExitCode, HostError, UsageError
-from gputui.fleet.lone_agents import LoneAgent, hold, lone_agents
+from gputui.fleet.claiming import Wanted, hold
+from gputui.fleet.lone_agents import LoneAgent, lone_agents
 from gputui.fleet.stages import FleetSettings
 from gputui.model.plain_text import aligned, safe, safe_lines
 from gputui.model.readings import DeviceReading, Note, is_free, users
@@ -121,13 +122,14 @@ async def who(hosts: str | None, by: str, as_json: bool, watch: bool) -> int:
     async with lone_agents(read_hosts(hosts).hosts, fleet_settings(), ask_here) as found:
         up, failed = _apart(found)
         for host in up:
-            if not host.devices:
+            if not host.claims.devices:
                 why = "; ".join(host.facts.warnings) or "none that may be used"
                 print(f"gputui: {host.host.name}: no GPU: {safe(why)}", file=sys.stderr)
         while True:
-            devices = [(host.host.name, device) for host in up for device in host.devices]
+            claims = [host.claims for host in up]
+            devices = [(each.name, device) for each in claims for device in each.devices]
             if as_json:
-                rows = [{"host": h.host.name, "gpus": [*map(as_object, h.devices)]} for h in up]
+                rows = [{"host": c.name, "gpus": [*map(as_object, c.devices)]} for c in claims]
                 errors = [{"host": each.host, "error": each.reason} for each in failed]
                 shown = json.dumps([*rows, *errors], indent=1)
             else:
@@ -243,16 +245,18 @@ async def claim(
         up, _ = _apart(found)
         if not up:
             raise ClusterError("no host answered")
-        held = await hold(up, gpus, shown, wait_s, memory_bytes)
-        for name, device in held:
-            print(safe(f"{name}  {device.label}  {device.uuid}"), flush=True)
+        wanted = Wanted(gpus, memory_bytes=memory_bytes)
+        held = await hold([host.claims for host in up], wanted, shown, wait_s)
+        for host, devices in held:
+            for device in devices:
+                print(safe(f"{host.name}  {device.label}  {device.uuid}"), flush=True)
         print(
             "gputui: held until ctrl+C" if hold_s is None else f"gputui: held for {age(hold_s)}",
             file=sys.stderr,
         )
         end = time.monotonic() + (math.inf if hold_s is None else hold_s)
         while (left_s := end - time.monotonic()) > 0:
-            if lost := [host for host in up if host.lost]:
-                raise ClusterError(f"{lost[0].host.name}: {lost[0].lost}; its GPUs are not held")
+            if lost := [host for host, _ in held if host.lost]:
+                raise ClusterError(f"{lost[0].name}: {lost[0].lost}; its GPUs are not held")
             await asyncio.sleep(min(1.0, left_s))
     return int(ExitCode.DONE)

@@ -15,7 +15,8 @@ from gputui.fleet.addresses import HostAddress
 from gputui.fleet.checks import chosen_devices, same_machine
 from gputui.fleet.deploy.start_agent import AgentOpener, Opener
 from gputui.fleet.desired import Actual, Desired, decide, free_slots, keep
-from gputui.fleet.host import FleetHost
+from gputui.fleet.host import ON_THE_WAY, FleetHost
+from gputui.fleet.programs import Programs
 from gputui.fleet.reachability import Ways
 from gputui.fleet.stages import FleetSettings, Question
 from gputui.fleet.worker_table import GRACE_S, Retire, Tell, WorkerTable
@@ -43,18 +44,12 @@ from gputui.protocol.agent import (
     WorkerReady,
     WorkerStarted,
 )
+from gputui.protocol.programs import InputTaken, ProgramExited, ProgramOutput, ProgramStarted
 from gputui.protocol.shared import LogLines
 
 START_WATCH_S = 1.0
 REST = 4
 """A comparison of thousands of workers takes some 50 ms: the next one waits four times as long."""
-ON_THE_WAY = (
-    HostState.RESOLVING,
-    HostState.CONNECTING,
-    HostState.AUTHENTICATING,
-    HostState.PROBING,
-    HostState.CHECKING,
-)
 SEVERITIES = {
     HostState.READY: Severity.INFO,
     HostState.SILENT: Severity.WARNING,
@@ -98,6 +93,7 @@ class Fleet:
             changed=changed,
             restarted=restarted,
         )
+        self.programs = Programs(self._hosts)
         self._settings = settings
         self._opener = opener or AgentOpener(settings)
         self._tell, self._changed, self._printed, self._ask = tell, changed, printed, ask
@@ -294,6 +290,9 @@ class Fleet:
                 self.worker_table.catch_up(host, self._addresses().get(host.name, ""))
                 if self._logs_followed:
                     self._follow_logs(host)
+                self.programs.back(host.name)
+        if host.lease_over or host.state is HostState.FAILED:
+            self.programs.lose(host.name, host.status.reason)
         if host.lease_over:
             why = "its host has not been reached for longer than the lease"
             self.worker_table.lose(self.worker_table.of_host(host.name), why)
@@ -308,6 +307,9 @@ class Fleet:
                 return
             case LogLines():
                 self._printed(message)
+                return
+            case ProgramStarted() | ProgramOutput() | InputTaken() | ProgramExited():
+                self.programs.heard(host.name, message)
                 return
             case Facts():
                 self.worker_table.met(host, message)

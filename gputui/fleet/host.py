@@ -19,15 +19,17 @@ from gputui.errors import HostError
 from gputui.fleet import checks
 from gputui.fleet.addresses import bracketed
 from gputui.fleet.checks import Verdict
+from gputui.fleet.claiming import HostClaims
 from gputui.fleet.deploy.start_agent import Opener
 from gputui.fleet.session import END_S, AgentSession, OpenedAgent, end
 from gputui.fleet.stages import FleetSettings, Question, Stages
 from gputui.model.hosts import Host
 from gputui.model.plain_text import safe
 from gputui.model.plan import HostCapacity
-from gputui.model.snapshot import HostState, HostStatus
+from gputui.model.snapshot import AWAY, HostState, HostStatus
 from gputui.process.background import Background, words
 from gputui.protocol.agent import (
+    Claimed,
     Facts,
     FromAgent,
     Listen,
@@ -41,6 +43,15 @@ logger = logging.getLogger(__name__)
 
 RECONNECT_S = 1.5
 """How long a connection may take while a host's workers live on: more tries fit into the lease."""
+
+
+ON_THE_WAY = (
+    HostState.RESOLVING,
+    HostState.CONNECTING,
+    HostState.AUTHENTICATING,
+    HostState.PROBING,
+    HostState.CHECKING,
+)
 
 
 HostChanged = Callable[["FleetHost", bool], None]
@@ -89,6 +100,7 @@ class FleetHost:
         """Whether it has been lost for so long that its workers are gone."""
         self.double = False
         """Whether it is a second line for a machine, which has no part in the cluster."""
+        self.claims = HostClaims(host.name, self.send)
         self._settings = settings
         self._opener = opener
         self._changed, self._message_received = changed, received
@@ -256,8 +268,12 @@ class FleetHost:
         match message:
             case Telemetry():
                 self.telemetry = message
+                self.claims.devices = checks.chosen_devices(self.host, message.devices)
+            case Claimed():
+                self.claims.answered(message)
             case Facts():
                 self.facts = message
+                self.claims.devices = checks.chosen_devices(self.host, message.devices)
                 self.capacity = checks.capacity(self.host, message, self._settings)
                 for found in checks.examine(self.host, message, self._settings):
                     if found.verdict is Verdict.BAD:
@@ -314,6 +330,10 @@ class FleetHost:
             return
         if state in (HostState.READY, HostState.FAILED):
             self.was_ready = state is HostState.READY
+        if state is HostState.READY:
+            self.claims.lost = ""
+        elif state in AWAY or state is HostState.FAILED:
+            self.claims.lose(reason)
         another = state is not self.state
         since = time.time() if another else self._status.state_since
         said = {"reason": reason, "hint": hint, "stderr_tail": (), "failed_stage": "", **how}

@@ -40,6 +40,7 @@ from gputui.protocol.agent import (
     ToAgent,
 )
 from gputui.protocol.channel import Prepared
+from gputui.protocol.programs import InputTaken, ProgramOutput
 from gputui.protocol.shared import LogLines
 from gputui.protocol.streams import ByteStream, SocketStream
 from gputui.protocol.typed_codec import TypedChannel
@@ -53,7 +54,7 @@ BYTES_PER_S = 2**22
 END_S = 5.0
 """How long past its own grace an agent that is to end is waited for."""
 KEEP_LEASE = Prepared(KeepLease())
-READINGS = (Pong, Reached, Listening, Telemetry, LogLines)
+READINGS = (Pong, Reached, Listening, Telemetry, LogLines, ProgramOutput, InputTaken)
 """What comes all the time; everything else an agent reports is an event, or makes one."""
 EVENTS_AT_ONCE = 2_000
 EVENTS_PER_S = 100

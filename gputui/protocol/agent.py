@@ -96,6 +96,11 @@ class Listen:
 
 
 @dataclass(frozen=True, slots=True)
+class StopListening:
+    """Close the ports that were opened for others to try: somebody else is to listen there."""
+
+
+@dataclass(frozen=True, slots=True)
 class StandInLine:
     """Wait for `gpus` of these after everybody who waits already; for none, leave the line."""
 
@@ -178,6 +183,7 @@ ToAgent = (
     | Credentials
     | Reach
     | Listen
+    | StopListening
     | StandInLine
     | ClaimGpus
     | ReleaseGpus

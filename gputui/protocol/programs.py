@@ -7,8 +7,12 @@ is sent again to a head that connects again.
 
 from base64 import b64decode, b64encode
 from dataclasses import dataclass
+from enum import StrEnum
+from typing import ClassVar
 
 from gputui.model.bounds import (
+    Bytes,
+    Devices,
     Document,
     ExitStatus,
     Line,
@@ -21,9 +25,80 @@ from gputui.model.bounds import (
     SmallNumber,
     Text,
 )
+from gputui.protocol.shared import Delivery
 
 WINDOW_BYTES = 2**19
 PIECE_BYTES = 2**16
+
+
+class Per(StrEnum):
+    """How many processes a program is."""
+
+    GPU = "gpu"
+    HOST = "host"
+    """One on each host that gives any GPU."""
+    ONCE = "once"
+    """One, with all its GPUs on one host."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunPrograms:
+    """Start a program on GPUs that are free, all its processes or none; answered by `Placed`.
+
+    On hosts without GPUs it takes `workers=` places of each, 1 by default.
+    """
+
+    request: Number
+    run: Name
+    """The id of its run: a process is `run/rank`."""
+    argv: Many[Document]
+    """`{rank}` and the like are replaced (`gputui.fleet.ranks`)."""
+    cwd: Line
+    gpus: SmallNumber = 1
+    per: Per = Per.HOST
+    gpus_per_host: SmallNumber = 0
+    """Exactly so many of each host that gives any; 0 for any number."""
+    memory_free_bytes: Bytes = 0
+    wait_s: Seconds = 0.0
+    cwd_optional: bool = False
+    """Whether to start in the home folder where a host has no such folder."""
+    env: Options = ()
+    pin_uuid: bool = False
+    """Whether CUDA_VISIBLE_DEVICES names UUIDs where indices would do."""
+    has_input: bool = False
+    """Whether `ProgramInput` follows for rank 0."""
+    rows: SmallNumber = 0
+    columns: SmallNumber = 0
+    """The size of the terminal that it gets; 0 for none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a process of a program runs, and on what."""
+
+    program: Name
+    host: Name
+    gpus: Devices[Name]
+    """Labels, as in worker names."""
+    uuids: Devices[Name]
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A program has started, all its processes, in the order of their ranks."""
+
+    request: Number
+    places: Many[Place]
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramWaits:
+    """Why a program has not started yet."""
+
+    delivery: ClassVar[Delivery] = Delivery.LATEST
+
+    run: Name
+    why: Text
 
 
 @dataclass(frozen=True, slots=True)

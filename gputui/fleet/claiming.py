@@ -1,0 +1,161 @@
+"""Hold claims on GPUs of several hosts: those that are free, all of them or none."""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from gputui.errors import ClusterError
+from gputui.model.readings import DeviceReading, Note, is_free
+from gputui.protocol.agent import Claimed, ClaimGpus, ReleaseGpus, StandInLine, ToAgent
+
+LOOK_S = 0.5
+"""How often one who waits looks for free GPUs."""
+CLAIMED_S = 10.0
+"""How long an agent may take to answer a claim."""
+
+
+class HostClaims:
+    """The GPUs of one host, and the claims that its agent makes on them."""
+
+    def __init__(self, name: str, send: Callable[[ToAgent], object]) -> None:
+        """Send orders by `send`; its owner keeps `devices` true and hands on the answers."""
+        self.name = name
+        self.devices: tuple[DeviceReading, ...] = ()
+        """Those that may be used, as they were read last."""
+        self.lost = ""
+        """Why the agent is gone; "" while it runs."""
+        self._send = send
+        self._answers: asyncio.Queue[Claimed] = asyncio.Queue()
+        self._claiming = asyncio.Lock()
+
+    def answered(self, claimed: Claimed) -> None:
+        """Take the agent's answer to a claim."""
+        self._answers.put_nowait(claimed)
+
+    def lose(self, why: str) -> None:
+        """Note that the agent is gone, and with it its claims."""
+        self.lost = why
+        self.answered(Claimed(error=why))
+
+    async def claim(self, uuids: Collection[str], note: Note) -> Claimed:
+        """Claim all of these or none."""
+        async with self._claiming:
+            while not self._answers.empty():
+                self._answers.get_nowait()
+            if self.lost:
+                return Claimed(error=self.lost)
+            self._send(ClaimGpus(tuple(uuids), note))
+            try:
+                async with asyncio.timeout(CLAIMED_S):
+                    return await self._answers.get()
+            except TimeoutError:
+                return Claimed(error=f"the agent of {self.name} does not answer")
+
+    def release(self, uuids: Collection[str]) -> None:
+        """End claims."""
+        self._send(ReleaseGpus(tuple(uuids)))
+
+    def stand_in_line(self, uuids: Collection[str], gpus: int, note: Note) -> None:
+        """Wait for GPUs, after everybody who waits already; for none, leave the line."""
+        self._send(StandInLine(tuple(uuids), gpus, note))
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """How many GPUs somebody wants, and which will do."""
+
+    count: int
+    per_host: int = 0
+    """So many of each host that gives any; 0 for any number, of as few hosts as possible."""
+    memory_bytes: int = 0
+    """Memory that must be free on each."""
+
+
+Picked = list[tuple[HostClaims, tuple[DeviceReading, ...]]]
+"""GPUs to claim, by host."""
+
+
+def pick_free(hosts: Iterable[HostClaims], wanted: Wanted) -> Picked:
+    """Return GPUs that are free, of as few hosts as possible; [] where there are too few."""
+    free = [
+        (host, devices)
+        for host in hosts
+        if not host.lost and (devices := tuple(d for d in host.devices if _will_do(d, wanted)))
+    ]
+    if wanted.per_host:
+        free = [(host, some[: wanted.per_host]) for host, some in free]
+        free = [each for each in free if len(each[1]) == wanted.per_host]
+    elif enough := [each for each in free if len(each[1]) >= wanted.count]:
+        host, devices = min(enough, key=lambda each: len(each[1]))
+        return [(host, devices[: wanted.count])]
+    picked, left = [], wanted.count
+    for host, devices in sorted(free, key=lambda each: -len(each[1])):
+        if left:
+            picked.append((host, devices[:left]))
+            left -= len(devices[:left])
+    return [] if left else picked
+
+
+def _will_do(device: DeviceReading, wanted: Wanted) -> bool:
+    memory_free = (device.memory_total_bytes or 0) - (device.memory_used_bytes or 0)
+    return is_free(device) and memory_free >= wanted.memory_bytes
+
+
+async def hold(
+    hosts: Sequence[HostClaims],
+    wanted: Wanted,
+    note: Note,
+    wait_s: float = 0.0,
+    waiting: Callable[[str], None] = lambda why: None,
+) -> Picked:
+    """Claim free GPUs, all or none; wait in line for them at most `wait_s`.
+
+    Returns them by host. Over several hosts in the order of their names, and with a pause that
+    differs from one to the next, so that two who wait do not each keep a part. `waiting` is called
+    with why it waits. Raises ClusterError.
+    """
+    if wanted.count > (there := sum(len(host.devices) for host in hosts)):
+        raise ClusterError(f"too few GPUs: {wanted.count} asked for, {there} on these hosts")
+    until = time.monotonic() + wait_s
+    if wait_s:
+        for host in hosts:
+            if host.devices:
+                uuids = [device.uuid for device in host.devices]
+                host.stand_in_line(uuids, wanted.count, note)
+    try:
+        while True:
+            picked = sorted(pick_free(hosts, wanted), key=lambda each: each[0].name)
+            refused = await _claim_all(picked, note)
+            if picked and refused is None:
+                return picked
+            if time.monotonic() > until:
+                raise ClusterError(_why_not(hosts, wanted.count, refused or Claimed()))
+            waiting(_why_not(hosts, wanted.count, refused or Claimed()))
+            await asyncio.sleep(LOOK_S * (0.5 + random.random()))
+    finally:
+        if wait_s:
+            for host in hosts:
+                host.stand_in_line((), 0, note)
+
+
+async def _claim_all(picked: Picked, note: Note) -> Claimed | None:
+    """Claim the chosen GPUs; if one host refuses, release the others' claims and say why."""
+    for number, (host, devices) in enumerate(picked):
+        claimed = await host.claim([device.uuid for device in devices], note)
+        if claimed != Claimed():
+            for other, some in picked[:number]:
+                other.release([device.uuid for device in some])
+            return claimed
+    return None
+
+
+def _why_not(hosts: Sequence[HostClaims], count: int, refused: Claimed) -> str:
+    """Describe why GPUs cannot be had now."""
+    if refused.error:
+        return refused.error
+    if refused.ahead:
+        return f"{', '.join(refused.ahead)} waited first; add --wait 2h to stand in line"
+    free = sum(is_free(device) for host in hosts for device in host.devices)
+    return f"too few free GPUs: {count} asked for, {free} free; see gputui who, or add --wait 2h"

@@ -1,0 +1,256 @@
+"""Programs on the fleet's hosts: they get free GPUs, a place to meet, and start all or not at all.
+
+What a program says goes to its run, and what its run says to it. The first process that fails ends
+the others; a run that goes, or a host that is lost, ends all.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from gputui.errors import ClusterError, HeadError
+from gputui.fleet.addresses import bracketed, is_loopback
+from gputui.fleet.claiming import HostClaims, Picked, Wanted, hold, pick_free
+from gputui.fleet.host import ON_THE_WAY, FleetHost
+from gputui.fleet.ranks import Share, processes
+from gputui.fleet.reachability import CONNECT_S, HINT, closed
+from gputui.model.readings import Note
+from gputui.model.snapshot import HostState
+from gputui.protocol.agent import Listen, Listening, Reach, Reached, StopListening
+from gputui.protocol.programs import (
+    EndPrograms,
+    FromProgram,
+    Per,
+    Place,
+    Placed,
+    ProgramExited,
+    ProgramWaits,
+    RunPrograms,
+    StartProgram,
+    ToProgram,
+)
+
+GRACE_S = 5.0
+"""How long the others may take to end when one has failed."""
+ANSWER_S = 8.0
+"""How long an agent may take to open a port, or to try one."""
+LOOK_S = 0.2
+NOTE_CHARACTERS = 80
+
+Send = Callable[[FromProgram | ProgramWaits], None]
+
+
+@dataclass(slots=True)
+class Group:
+    """The processes of one run that are not over."""
+
+    send: Send
+    """To the run's frontend."""
+    starting: "asyncio.Task[object] | None"
+    """Waits for GPUs and starts the processes; None once they were started."""
+    hosts: dict[str, str] = field(default_factory=dict)
+    """Program → its host."""
+    claimed: Picked = field(default_factory=list)
+    ending: bool = False
+
+
+class Programs:
+    """All programs of one cluster."""
+
+    def __init__(self, hosts: Mapping[str, FleetHost]) -> None:
+        self._hosts = hosts
+        self._groups: dict[str, Group] = {}
+        """By run."""
+
+    @property
+    def running(self) -> bool:
+        """Whether any program runs, or is about to."""
+        return bool(self._groups)
+
+    async def start(self, order: RunPrograms, send: Send) -> Placed:
+        """Start a program, once there are GPUs for it; raises ClusterError, HeadError.
+
+        `send` is called with what its processes say. Cancellation gives up the wait.
+        """
+        if order.run in self._groups:
+            raise HeadError(f"{order.run} has a program already")
+        group = self._groups[order.run] = Group(send, asyncio.current_task())
+        try:
+            shares = await self._shares(order, group)
+            address, port = await self._meeting(shares)
+            group.starting = None
+            return Placed(order.request, self._launch(order, group, shares, address, port))
+        except BaseException:
+            self._forget(order.run)
+            raise
+
+    def heard(self, host: str, message: FromProgram) -> None:
+        """Hand what a program of a host says to its run; the first that fails ends the others."""
+        run = message.program.rpartition("/")[0]
+        if (group := self._groups.get(run)) is None or group.hosts.get(message.program) != host:
+            return
+        group.send(message)
+        if isinstance(message, ProgramExited):
+            del group.hosts[message.program]
+            if message.status and not group.ending:
+                self.end(run)
+            if not group.hosts:
+                self._forget(run)
+
+    def said(self, message: ToProgram) -> None:
+        """Hand what a run says to its program."""
+        group = self._groups.get(message.program.rpartition("/")[0])
+        if group and (host := self._hosts.get(group.hosts.get(message.program, ""))):
+            host.send(message)
+
+    def end(self, run: str, grace_s: float = GRACE_S) -> None:
+        """End a run's processes: asked first, killed after the grace."""
+        if (group := self._groups.get(run)) is None:
+            return
+        group.ending = True
+        if group.starting is not None:
+            group.starting.cancel()
+        for name in {*group.hosts.values()}:
+            if host := self._hosts.get(name):
+                there = tuple(each for each, where in group.hosts.items() if where == name)
+                host.send(EndPrograms(there, grace_s))
+
+    def left(self, send: Send) -> None:
+        """End the programs of a frontend that is gone."""
+        for run in [run for run, group in self._groups.items() if group.send == send]:
+            self.end(run)
+
+    def back(self, host: str) -> None:
+        """Say again what a host may have missed that was not reached."""
+        for run, group in self._groups.items():
+            if group.ending and host in group.hosts.values():
+                self.end(run)
+
+    def lose(self, host: str, why: str) -> None:
+        """Handle the loss of a host, whose agent has ended its programs."""
+        lost = [
+            program
+            for group in self._groups.values()
+            for program, where in group.hosts.items()
+            if where == host
+        ]
+        for program in lost:
+            self.heard(host, ProgramExited(program, -9, f"{host} was lost: {why}"))
+
+    def _forget(self, run: str) -> None:
+        """Release the GPUs of a run that is over."""
+        for claims, devices in self._groups.pop(run).claimed:
+            claims.release([device.uuid for device in devices])
+
+    async def _shares(self, order: RunPrograms, group: Group) -> tuple[Share, ...]:
+        """Return each host's part, its GPUs claimed, in the order of the hosts' lines."""
+        until = time.monotonic() + order.wait_s
+        per_host = order.gpus if order.per is Per.ONCE else order.gpus_per_host
+        wanted = Wanted(order.gpus, per_host, order.memory_free_bytes)
+        while self._coming() and not pick_free(self._claims(), wanted):
+            group.send(ProgramWaits(order.run, "the hosts come up"))
+            await asyncio.sleep(LOOK_S)
+        if not any(claims.devices for claims in self._claims()):
+            return _on_cpus(self._ready(), wanted)
+        words = " ".join(order.argv)
+        note = Note(words[:NOTE_CHARACTERS], since=time.time())
+        group.claimed = await hold(
+            self._claims(),
+            wanted,
+            note,
+            max(0.0, until - time.monotonic()),
+            lambda why: group.send(ProgramWaits(order.run, why)),
+        )
+        lines = list(self._hosts)
+        group.claimed.sort(key=lambda each: lines.index(each[0].name))
+        return tuple(Share(claims.name, devices, len(devices)) for claims, devices in group.claimed)
+
+    def _ready(self) -> list[FleetHost]:
+        return [each for each in self._hosts.values() if each.state is HostState.READY]
+
+    def _claims(self) -> list[HostClaims]:
+        return [each.claims for each in self._ready()]
+
+    def _coming(self) -> bool:
+        return any(each.state in ON_THE_WAY for each in self._hosts.values())
+
+    async def _meeting(self, shares: tuple[Share, ...]) -> tuple[str, int]:
+        """Return an address of the first host, with a free port, that all the others reach.
+
+        Raises HeadError with the way that is closed.
+        """
+        first, *others = [self._hosts[share.host] for share in shares]
+        address = _address_for(first, others)
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                opened: Listening = await first.ask_agent(Listen(address))
+                if opened.error:
+                    where = f"{first.name} cannot listen on {bracketed(address)}"
+                    raise HeadError(f"{where}: {opened.error}")
+                reached: list[Reached] = await asyncio.gather(
+                    *(each.ask_agent(Reach(address, opened.port, CONNECT_S)) for each in others)
+                )
+        except TimeoutError as error:
+            raise HeadError(f"the agents did not answer within {ANSWER_S:g} s") from error
+        finally:
+            first.send(StopListening())
+        for other, answer in zip(others, reached, strict=True):
+            if answer.error:
+                way = closed(other.name, other.far_address, first.name, address, answer.error)
+                raise HeadError(f"{way}\n  {HINT}")
+        return address, opened.port
+
+    def _launch(
+        self,
+        order: RunPrograms,
+        group: Group,
+        shares: tuple[Share, ...],
+        address: str,
+        port: int,
+    ) -> tuple[Place, ...]:
+        """Send every process to its host."""
+        places = []
+        for rank, process in enumerate(processes(order, shares, address, port)):
+            program = f"{order.run}/{rank}"
+            group.hosts[program] = process.host
+            start = StartProgram(
+                program,
+                process.argv,
+                order.cwd,
+                process.env,
+                cwd_optional=order.cwd_optional,
+                has_input=order.has_input and rank == 0,
+                rows=order.rows,
+                columns=order.columns,
+            )
+            if not self._hosts[process.host].send(start):
+                self.end(order.run, 0.0)
+                raise HeadError(f"{process.host} was lost as it was to start")
+            labels = tuple(device.label for device in process.devices)
+            uuids = tuple(device.uuid for device in process.devices)
+            places.append(Place(program, process.host, labels, uuids))
+        return tuple(places)
+
+
+def _on_cpus(hosts: Iterable[FleetHost], wanted: Wanted) -> tuple[Share, ...]:
+    """Return the parts of hosts without GPUs, the first first; raises ClusterError."""
+    shares, left = [], wanted.count
+    for each in hosts:
+        places = min(each.host.workers or 1, wanted.per_host or left, left)
+        if places and places >= wanted.per_host:
+            shares.append(Share(each.name, (), places))
+            left -= places
+    if left:
+        raise ClusterError(
+            f"{wanted.count} processes on {wanted.count - left} places of hosts without a GPU\n"
+            "  each host has one, or workers=N of its line"
+        )
+    return tuple(shares)
+
+
+def _address_for(first: FleetHost, others: Iterable[FleetHost]) -> str:
+    """Return where a host is reached by others."""
+    address = first.listen_address or first.far_address
+    elsewhere = [each for each in others if not is_loopback(each.far_address)]
+    return elsewhere[0].local_address if elsewhere and is_loopback(address) else address
