@@ -80,7 +80,8 @@ class Programs:
             shares = await self._shares(order, group)
             address, port = await self._meeting(shares)
             group.starting = None
-            return Placed(order.request, self._launch(order, group, shares, address, port))
+            places = self._launch(order, group, shares, address, port)
+            return Placed(order.request, places)
         except BaseException:
             self._forget(order.run)
             raise

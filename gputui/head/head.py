@@ -28,6 +28,14 @@ from gputui.protocol.frontend import (
     Stopped,
     SubscribeLogs,
 )
+from gputui.protocol.programs import (
+    EndRun,
+    OutputTaken,
+    ProgramInput,
+    ResizeTerminal,
+    RunPrograms,
+    SignalProgram,
+)
 from gputui.protocol.starter import ConfigureHead
 
 logger = logging.getLogger(__name__)
@@ -84,6 +92,7 @@ class Head(Cluster):
         """Forget the frontend's subscriptions."""
         self.runs.frontend_left(frontend)
         self.logs.subscribe(frontend, False)
+        self.fleet.programs.left(frontend.send)
         self.fleet.frontends_changed()
 
     def _received(self, frontend: FrontendConnection, message: FromFrontend) -> Answering:
@@ -95,6 +104,12 @@ class Head(Cluster):
                 self.logs.subscribe(frontend, on)
             case Answer():
                 self.questions.take(message)
+            case ProgramInput() | OutputTaken() | SignalProgram() | ResizeTerminal():
+                self.fleet.programs.said(message)
+            case EndRun(run, grace_s):
+                self.fleet.programs.end(run, grace_s)
+            case RunPrograms():
+                return self.fleet.programs.start(message, frontend.send)
             case Stop():
                 return stop(self, message, frontend.session)
             case StartRun():

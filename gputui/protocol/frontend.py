@@ -30,6 +30,14 @@ from gputui.model.series import Past
 from gputui.model.snapshot import Event, HostStatus, RunStatus, Session, Snapshot, WorkerStatus
 from gputui.protocol import VERSION
 from gputui.protocol.codec import to_line
+from gputui.protocol.programs import (
+    EndRun,
+    FromProgram,
+    Placed,
+    ProgramWaits,
+    RunPrograms,
+    ToProgram,
+)
 from gputui.protocol.shared import Delivery, LogLines, Numbered, Refused
 
 
@@ -188,12 +196,13 @@ Request = (
     | ChangeHosts
     | RetryHosts
     | StartRun
+    | RunPrograms
     | CancelRun
     | Stop
 )
 """What a head carries out and answers."""
 
-FromFrontend = Request | Attach | ReportRun | SubscribeLogs | Answer
+FromFrontend = Request | Attach | ReportRun | SubscribeLogs | Answer | ToProgram | EndRun
 """What a frontend sends."""
 
 
@@ -321,7 +330,7 @@ class Stopped:
     failed: bool = False
 
 
-Reply = Done | Previewed | Settled
+Reply = Done | Previewed | Settled | Placed
 """The answer to a request that was carried out."""
 
 ToFrontend = (
@@ -335,6 +344,8 @@ ToFrontend = (
     | Stopping
     | Stopped
     | LogLines
+    | ProgramWaits
+    | FromProgram
     | Reply
     | Refused
 )

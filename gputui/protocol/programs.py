@@ -25,7 +25,7 @@ from gputui.model.bounds import (
     SmallNumber,
     Text,
 )
-from gputui.protocol.shared import Delivery
+from gputui.protocol.shared import Delivery, Numbered
 
 WINDOW_BYTES = 2**19
 PIECE_BYTES = 2**16
@@ -42,13 +42,12 @@ class Per(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class RunPrograms:
+class RunPrograms(Numbered):
     """Start a program on GPUs that are free, all its processes or none; answered by `Placed`.
 
     On hosts without GPUs it takes `workers=` places of each, 1 by default.
     """
 
-    request: Number
     run: Name
     """The id of its run: a process is `run/rank`."""
     argv: Many[Document]
@@ -84,11 +83,18 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(Numbered):
     """A program has started, all its processes, in the order of their ranks."""
 
-    request: Number
     places: Many[Place]
+
+
+@dataclass(frozen=True, slots=True)
+class EndRun:
+    """End all processes of a run: SIGTERM first, SIGKILL after the grace."""
+
+    run: Name
+    grace_s: Seconds
 
 
 @dataclass(frozen=True, slots=True)
