@@ -72,6 +72,7 @@ class Fleet:
         remove: Callable[[tuple[str, ...], str], None],
         tell: Tell,
         changed: Callable[[], None],
+        need_scheduler: Callable[[], None],
         restarted: Callable[[], None],
         printed: Callable[[LogLines], None],
         ask: Callable[[str, Question], Awaitable[str | None]],
@@ -79,9 +80,9 @@ class Fleet:
         """Reach hosts through `opener`, by default over SSH.
 
         `retire` and `remove` have the scheduler move what workers hold, and forget workers at
-        once; `tell` records an event; `changed` is called when a state changed, `restarted` when a
-        worker that had ended was started again, `printed` with what workers print, and `ask` with
-        a question for a user about a host.
+        once; `tell` records an event; `changed` is called when a state changed, `need_scheduler`
+        when the first worker is desired, `restarted` when a worker that had ended was started
+        again, `printed` with what workers print, and `ask` with a question for a user about a host.
         """
         self.desired = wanted
         self._hosts: dict[str, FleetHost] = {}
@@ -101,6 +102,9 @@ class Fleet:
         """GPU → the host that it is chosen on."""
         self._scheduler_port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         """Stays the same: a scheduler that takes the place of another listens there, too."""
+        self.scheduler_wanted = asyncio.Event()
+        """Set once there is, or is to be, a scheduler; before that, hosts are only watched."""
+        self._need_scheduler = need_scheduler
         self._leaving: set[str] = set()
         self._credentials: Credentials | None = None
         self._ways = Ways(self._hosts, settings.scheduler_host or "", self._reconcile_soon)
@@ -206,6 +210,7 @@ class Fleet:
                 self._opener,
                 self._owners,
                 self._scheduler_port,
+                self.scheduler_wanted,
                 changed=self._host_changed,
                 received=self._received,
                 listen_at=self._ways.listen_at,
@@ -261,6 +266,7 @@ class Fleet:
 
         Workers start again where a scheduler listens there that knows none of them.
         """
+        self.scheduler_wanted.set()
         if self._scheduler_port.done():
             self.restart(self.worker_table.staying)
         else:
@@ -332,7 +338,9 @@ class Fleet:
             return Changes((), ())
         began = time.monotonic()
         changes = decide(self._actual(), self.desired)
-        if changes.starts:
+        if changes.starts and not self.scheduler_wanted.is_set():
+            self._need_scheduler()
+        elif changes.starts:
             self.worker_table.start(changes.starts, self._addresses())
         self._starts_due = any(spec.name not in self.worker_table for spec in changes.starts)
         if changes.stops:

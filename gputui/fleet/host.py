@@ -69,13 +69,14 @@ class FleetHost:
         opener: Opener,
         owners: Mapping[str, str],
         scheduler_port: asyncio.Future[int],
+        scheduler_wanted: asyncio.Event,
         *,
         changed: HostChanged,
         received: Callable[["FleetHost", FromAgent], None],
         listen_at: ListenAt,
         ask: Callable[[str, Question], Awaitable[str | None]],
     ) -> None:
-        """Begin to reach the host; it waits for the `scheduler_port` in `checking`.
+        """Begin to reach the host; once `scheduler_wanted`, it waits in `checking` for its port.
 
         What its agent says of GPUs that `owners`, GPU → host, gives to others is refused. `changed`
         is called with another state, reason or warning, or where the lease is over, and with
@@ -114,6 +115,7 @@ class FleetHost:
         self._heard_at = 0.0
         self._retry_asked = asyncio.Event()
         self._scheduler_port = scheduler_port
+        self._scheduler_wanted = scheduler_wanted
         self._tasks = Background(self._failed)
         self._life = self._tasks.keep(self._live, f"host {self.name}")
 
@@ -246,6 +248,12 @@ class FleetHost:
         self._status = replace(self._status, warnings=tuple(map(safe, warnings)))
         self._forget_lease()
         self.lease_over = False
+        if not self._scheduler_wanted.is_set():
+            session.ready = True
+            self._become(HostState.READY)
+            await self._scheduler_wanted.wait()
+            self._check(facts, stages)
+            self.was_ready = False
         if not self._scheduler_port.done():
             self._entered(HostState.CHECKING, "waiting for the scheduler")
         port = await asyncio.shield(self._scheduler_port)
@@ -275,10 +283,15 @@ class FleetHost:
                 self.facts = message
                 self.claims.devices = checks.chosen_devices(self.host, message.devices)
                 self.capacity = checks.capacity(self.host, message, self._settings)
-                for found in checks.examine(self.host, message, self._settings):
-                    if found.verdict is Verdict.BAD:
-                        raise self._session.stages.error(found.text, found.hint)
+                if self._scheduler_wanted.is_set():
+                    self._check(message, self._session.stages)
         self._message_received(self, message)
+
+    def _check(self, facts: Facts, stages: Stages) -> None:
+        """Raise HostError where the host can run no worker."""
+        for found in checks.examine(self.host, facts, self._settings):
+            if found.verdict is Verdict.BAD:
+                raise stages.error(found.text, found.hint)
 
     def _quiet(self, quiet_s: float) -> None:
         """Be silent while nothing comes, and ready again."""

@@ -31,6 +31,7 @@ from gputui.head.scheduler_process import (
 from gputui.head.server import FrontendConnection, FrontendServer
 from gputui.model.hosts import parse_hosts
 from gputui.model.snapshot import ClusterState, Session, Severity, Snapshot, TaskSpan
+from gputui.process.background import Background, words
 from gputui.protocol.agent import Credentials
 from gputui.protocol.connection_file import ConnectionFile, NameLock
 from gputui.protocol.frontend import Attached, SchedulerReady, Stopped, Stopping
@@ -93,11 +94,13 @@ class Cluster:
             remove=lambda names, reason: self.scheduler.send(Remove(names, reason)),
             tell=self.tell,
             changed=self.fleet_changed,
+            need_scheduler=self.need_scheduler,
             restarted=self.runs.worker_restarted,
             printed=self.logs.printed,
             ask=self.questions.ask,
         )
         self._credentials: Credentials | None = None
+        self._work = Background(lambda what, error: self.stop(f"{what}: {words(error)}", True))
         self._came_up = False
         self._met = asyncio.Event()
         """Set when a frontend has attached, or none will."""
@@ -169,6 +172,8 @@ class Cluster:
         if self._ending.done():
             failed = self._ending.result().failed
             return ClusterState.FAILED if failed else ClusterState.STOPPING
+        if not self.fleet.scheduler_wanted.is_set():
+            return ClusterState.WATCHING
         return ClusterState.RUNNING if self._came_up else ClusterState.STARTING
 
     @property
@@ -182,9 +187,18 @@ class Cluster:
         self._change.set()
         self._change = asyncio.Event()
 
-    def attached(self, _frontend: FrontendConnection) -> Attached:
+    def need_scheduler(self) -> None:
+        """Have a scheduler from now on, for the first worker or the first Dask client."""
+        if not self.fleet.scheduler_wanted.is_set():
+            self.fleet.scheduler_wanted.set()
+            self._work.start(self.scheduler.start(), "the start of the scheduler")
+            self.fleet_changed()
+
+    def attached(self, frontend: FrontendConnection) -> Attached:
         """Return a new frontend's first message: the cluster, its certificate, where it is."""
         self._met.set()
+        if frontend.kind in ("run", "python"):
+            self.need_scheduler()
         assert self._credentials is not None
         return Attached(
             name=self.name,

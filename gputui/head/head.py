@@ -141,7 +141,9 @@ class Head(Cluster):
     async def _start(self) -> None:
         """Start everything at once: what waits for something else waits there."""
         made = self._tasks.start(self._make_credentials(), "its certificate")
-        await self.scheduler.start()
+        if not self.config.watch:
+            self.fleet.scheduler_wanted.set()
+            await self.scheduler.start()
         self.fleet.add_hosts(self._hosts)
         self._credentials = await made
         self.scheduler.configure(self._credentials)

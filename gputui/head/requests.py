@@ -59,7 +59,8 @@ def _enough(cluster: Cluster, workers: int | None) -> bool:
         return True
     if cluster.adaptive and wanted is not None and wanted <= cluster.adaptive.bounds[1]:
         return False  # as many may come
-    return cluster.scheduler.started is not None and cluster.fleet.settled
+    watched = not cluster.fleet.scheduler_wanted.is_set()
+    return (watched or cluster.scheduler.started is not None) and cluster.fleet.settled
 
 
 async def _scale(cluster: Cluster, request: Scale) -> Reply:

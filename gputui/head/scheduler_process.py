@@ -198,6 +198,8 @@ class SchedulerProcess:
         """How it is now."""
         if self._end_reason:
             return SchedulerStatus(SchedulerState.LOST, reason=self._end_reason)
+        if self._task is None:
+            return SchedulerStatus(SchedulerState.NONE)
         if self.started is None or self._child is None:
             return SchedulerStatus(SchedulerState.STARTING)
         busy_s, counts = self.busy_s, self.counts

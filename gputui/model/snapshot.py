@@ -86,6 +86,8 @@ UP = (WorkerState.BUSY, WorkerState.IDLE, WorkerState.PAUSED, WorkerState.REGIST
 class ClusterState(StrEnum):
     """The cluster as a whole."""
 
+    WATCHING = "watching"
+    """Without a scheduler, which starts with the first worker."""
     STARTING = "starting"
     RUNNING = "running"
     STOPPING = "stopping"
@@ -95,6 +97,7 @@ class ClusterState(StrEnum):
 class SchedulerState(StrEnum):
     """The scheduler process: `BUSY` is a loop that has not answered for over 2 s."""
 
+    NONE = "none"
     STARTING = "starting"
     RUNNING = "running"
     BUSY = "busy"

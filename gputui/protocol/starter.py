@@ -31,6 +31,8 @@ class ConfigureHead(Settings):
     """The absolute path of the hosts file, or ""."""
     workers: WorkerNumber | None = None
     """The desired number; None is as many as the hosts give."""
+    watch: bool = False
+    """Whether to have no scheduler before the first worker or the first Dask client."""
     stays: bool = False
     """Whether the cluster outlives its starter once that says `Keep`."""
     interactive: bool = False

@@ -105,6 +105,7 @@ class Head:
             **self.for_workers(),
             "printed": lambda lines: self.logs_printed(lines),
             "ask": self.ask,
+            "need_scheduler": lambda: None,
         }
 
     @property
