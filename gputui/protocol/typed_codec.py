@@ -14,12 +14,15 @@ import msgspec
 
 from gputui.errors import ProtocolError
 from gputui.model.bounds import Length
+from gputui.model.plain_text import cut
 from gputui.protocol import codec
 from gputui.protocol.channel import Channel, Received, Sent
 from gputui.protocol.codec import apart, by_name, hints_of, shown
 from gputui.protocol.streams import memory_streams
 
 ENCODER = msgspec.json.Encoder()
+WORDS = 200
+"""Of an error: msgspec quotes what it refuses."""
 
 
 def encode(message: object) -> bytes:
@@ -51,7 +54,7 @@ def decode(line: bytes, messages: Any) -> Any:
         return decoder.decode(memoryview(rest)[:-1])
     except (ValueError, RecursionError) as error:
         name = start[2:-1].decode()
-        raise ProtocolError(f"no {name} of this version: {error}") from error
+        raise ProtocolError(f"no {name} of this version: {cut(str(error), WORDS)}") from error
 
 
 class TypedChannel(Channel[Sent, Received]):

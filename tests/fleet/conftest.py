@@ -92,12 +92,15 @@ class Reaching:
         self.scheduler_ports[host.name] = port
         if scheduler:
             port.set_result(self.port)
+        wanted = asyncio.Event()
+        wanted.set()
         fleet_host = FleetHost(
             replace(host, env=env),
             self.settings,
             self.shared,
             {},
             port,
+            wanted,
             changed=listener.changed_to,
             received=listener.received,
             listen_at=Ways({}, "", lambda: None).listen_at,
