@@ -103,7 +103,7 @@ class Fleet:
         self._scheduler_port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         """Stays the same: a scheduler that takes the place of another listens there, too."""
         self.scheduler_wanted = asyncio.Event()
-        """Set once there is, or is to be, a scheduler; before that, hosts are only watched."""
+        """Set when a scheduler is started; before that, hosts are only watched."""
         self._need_scheduler = need_scheduler
         self._leaving: set[str] = set()
         self._credentials: Credentials | None = None

@@ -1,4 +1,4 @@
-"""What the processes of a program are given: ranks, GPUs, and the address where they meet. Pure.
+"""Environment and arguments of a program's processes: ranks, GPUs, where they meet. Pure.
 
 One process a GPU finds RANK, WORLD_SIZE and the like, as torch.distributed reads them. One a host
 finds PET_NNODES and the like, from which torchrun takes its defaults: a bare `torchrun train.py` is
@@ -93,7 +93,7 @@ def _filled(word: str, values: Mapping[str, str]) -> str:
 
 
 def _pinned(devices: Sequence[DeviceReading], by_uuid: bool) -> dict[str, str]:
-    """Return what lets CUDA see these devices only: by index, since programs call `int()` on it."""
+    """Return variables that show CUDA these devices only; programs call `int()` on an index."""
     if not devices:
         return {}
     by_uuid = by_uuid or any(device.is_mig for device in devices)
