@@ -43,7 +43,6 @@ class Output:
         self.exited: dict[str, ProgramExited] = {}
         self.waits: list[str] = []
         self._cluster = cluster
-        self._sending: set[asyncio.Future[None]] = set()
         cluster.link.heard = self._heard
 
     def _heard(self, message: object) -> None:
@@ -51,7 +50,7 @@ class Output:
             case ProgramOutput(program, start, data):
                 self.said[program] = self.said.get(program, "") + unpacked(data).decode()
                 taken = OutputTaken(program, start + len(unpacked(data)))
-                self._sending.add(asyncio.ensure_future(self._cluster.link.send(taken)))
+                self._cluster.link.send(taken)
             case ProgramExited():
                 self.exited[message.program] = message
             case ProgramWaits(_, why):
@@ -118,7 +117,7 @@ async def test_gpus_are_claimed_while_a_program_runs_and_free_afterwards(gpus: L
         await ran(gpus, "true", run="b", gpus=2)
     waiting = asyncio.ensure_future(ran(gpus, "true", run="c", gpus=2, wait_s=60))
     await gpus.until(lambda: any("too few free" in why for why in output.waits))
-    await gpus.link.send(EndRun("a", 1.0))
+    gpus.link.send(EndRun("a", 1.0))
     await waiting
     await output.ended("a/0", "c/0")
     assert output.exited["a/0"].status == -15
