@@ -10,8 +10,7 @@ from pathlib import Path
 import pyte
 import pytest
 
-from gputui.tui.terminal.cells import Cells
-from gputui.tui.terminal.driver import SHOWS_NOTHING
+from gputui.tui.terminal.cells import SHOWS_NOTHING, Cells
 from tests.terminals import Emulated, wait
 
 CELLS = (100, 30)
@@ -19,13 +18,13 @@ SCREEN = """
 import json, runpy, sys
 from gputui.tui.terminal import driver
 
-class Noted(driver.Sieve):
+class Noted(driver.Cells):
     def let_through(self, data, size):
         print(json.dumps(data), file=written, flush=True)
         return super().let_through(data, size)
 
 written = open(sys.argv.pop(1), "w")
-driver.Sieve = Noted
+driver.Cells = Noted
 runpy.run_module("gputui", run_name="__main__")
 """
 

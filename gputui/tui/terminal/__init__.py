@@ -13,8 +13,6 @@ from importlib import import_module, metadata
 from gputui.errors import GputuiError
 
 PRIVATE = (
-    "textual._xterm_parser:BRACKETED_PASTE_START",
-    "textual._xterm_parser:BRACKETED_PASTE_END",
     "textual._xterm_parser:XTermParser.feed",
     "textual._xterm_parser:XTermParser.tick",
     "textual.drivers.linux_driver:LinuxDriver._get_terminal_size",

@@ -16,7 +16,9 @@ from rich.cells import cell_len, get_character_cell_size
 FRAME = re.compile(r"\x1b\[\d+;\d+H(?:[^\x00-\x09\x0b-\x1f\x7f-\x9f]+|\x1b\[[\d;]*[Hm])*")
 """Text, styles and cursor positions, beginning with one of these."""
 PIECES = re.compile(r"\x1b\[([\d;]*)([Hm])([^\x1b\n]*)")
-UNKNOWN = "\x00"
+Cell = tuple[str, str]
+"""A text and its style."""
+UNKNOWN: Cell = ("\x00", "")
 """An unknown cell; no frame holds it."""
 JOINING = "\u200d\ufe0f"
 """The joiner and the selector of emoji: Rich decides their width."""
@@ -25,61 +27,58 @@ Run = tuple[str, int, int, str]
 """Cells of one style: the style, their line, their first column, their text."""
 
 
-class _Row:
-    """A line of cells: the text of each and the style it is in."""
-
-    def __init__(self, width: int) -> None:
-        self.texts = [UNKNOWN] * width
-        self.styles = [""] * width
-
-    def put(self, x: int, texts: Sequence[str], style: str) -> int:
-        """Write cells from `x` on, as far as there is room; return where they end."""
-        after, row = x + len(texts), self.texts
-        end = min(after, len(row))
-        if x < end:
-            for edge in (x, end):
-                if edge and edge < len(row) and not row[edge]:
-                    row[edge - 1 : edge + 1] = "  "  # a wide character over this edge
-            row[x:end] = texts[: end - x]
-            self.styles[x:end] = (style,) * (end - x)
-        return after
-
-    def differing(self, other: "_Row", y: int) -> Iterator[Run]:
-        """Yield the runs of cells of one style that differ.
-
-        A run ends with a cell whose width is the terminal's to say.
-        """
-        begin, run, style = 0, "", ""
-        cells = zip(self.texts, self.styles, other.texts, other.styles, strict=True)
-        for x, (text, new, text_before, style_before) in enumerate(cells):
-            same = (text == text_before and new == style_before) or text in ("", UNKNOWN)
-            if run and (same or new != style or not _sure(run[-1])):
-                yield style, y, begin, run
-                run = ""
-            if not same:
-                begin, style = (begin, style) if run else (x, new)
-                run += text
-        if run:
-            yield style, y, begin, run
+SYNC_START, SYNC_END = "\x1b[?2026h", "\x1b[?2026l"
+"""Around a frame, where the terminal shows it at once.
+Source: https://gist.github.com/christianparpart/d8a62cc1ab659194337d73e399004036"""
+SHOWS_NOTHING = re.compile(
+    r"(?:\x1b\[[?<>=][\d;]*\$?[A-Za-z]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x07)*"
+)
+"""Private modes and questions, operating system commands, the bell."""
 
 
 class Cells:
     """The cells of a terminal: those of the frame, and those that it shows."""
 
-    def __init__(self, width: int, height: int) -> None:
-        self.size = width, height
-        self._wanted = [_Row(width) for _ in range(height)]
-        self._drawn: set[int] = set()
-        """Lines that may have changed."""
+    def __init__(self, width: int = 0, height: int = 0) -> None:
+        self._held_back = ""
+        """The mark before a frame, until something is to be shown."""
         self._parked = "\x1b[1;1H"
         """Places the cursor where the frame left it."""
+        self._begin(width, height)
+
+    def _begin(self, width: int, height: int) -> None:
+        self._size = width, height
+        self._frame: list[list[Cell]] = [[UNKNOWN] * width for _ in range(height)]
         self.forget()
+
+    def forget(self) -> None:
+        """Take nothing as shown, as after somebody else wrote on the terminal."""
+        width, height = self._size
+        self._shown: list[list[Cell]] = [[UNKNOWN] * width for _ in range(height)]
+
+    def let_through(self, data: str, size: tuple[int, int]) -> str:
+        """Reduce an output for a terminal of so many columns and lines to its changed cells."""
+        if data == SYNC_START:
+            self._held_back = data
+            return ""
+        if data == SYNC_END and self._held_back:
+            self._held_back = ""
+            return ""
+        if size != self._size:
+            self._begin(*size)
+        if self.take(data):
+            data = self.changes()
+        elif not SHOWS_NOTHING.fullmatch(data):
+            self.forget()
+        if data:
+            data, self._held_back = self._held_back + data, ""
+        return data
 
     def take(self, frame: str) -> bool:
         """Take in a frame as Textual writes it; return False for anything else."""
         if not FRAME.fullmatch(frame):
             return False
-        width, height = self.size
+        width, height = self._size
         x, y, style = 0, 0, ""
         for codes, kind, text in PIECES.findall(frame):
             if kind == "m":
@@ -88,8 +87,7 @@ class Cells:
                 line, _, column = codes.partition(";")
                 x, y = int(column or 1) - 1, int(line or 1) - 1
             if text and y < height:
-                x = self._wanted[y].put(x, text if text.isascii() else _parted(text), style)
-                self._drawn.add(y)
+                x = _put(self._frame[y], x, text if text.isascii() else _parted(text), style)
         self._parked = _place(min(y, height - 1), min(x, width - 1))
         return True
 
@@ -99,26 +97,47 @@ class Cells:
         The terminal writes in its own style before and after.
         """
         runs: list[Run] = []
-        for y in sorted(self._drawn):
-            wanted, shown = self._wanted[y], self._shown[y]
-            runs += wanted.differing(shown, y)
-            shown.texts[:], shown.styles[:] = wanted.texts, wanted.styles
-        self._drawn.clear()
-        if not runs:
-            return ""
+        for y, (row, shown) in enumerate(zip(self._frame, self._shown, strict=True)):
+            if row != shown:
+                runs += _differing(y, row, shown)
+                shown[:] = row
         sent, before = [], ""
         for style, y, x, text in sorted(runs):
             if style != before:
                 sent.append(f"\x1b[0;{style}m")
                 before = style
             sent.append(_place(y, x) + text)
-        return "".join([*sent, "\x1b[m" if before else "", self._parked])
+        return "".join([*sent, "\x1b[m" if before else "", self._parked]) if runs else ""
 
-    def forget(self) -> None:
-        """Take nothing as shown, as after somebody else wrote on the terminal."""
-        width, height = self.size
-        self._shown = [_Row(width) for _ in range(height)]
-        self._drawn = set(range(height))
+
+def _put(row: list[Cell], x: int, texts: Sequence[str], style: str) -> int:
+    """Write cells from `x` on, as far as there is room; return where they end."""
+    after = x + len(texts)
+    end = min(after, len(row))
+    if x < end:
+        for edge in (x, end):
+            if 0 < edge < len(row) and not row[edge][0]:  # a wide character over this edge
+                row[edge - 1 : edge + 1] = ((" ", style) for _, style in row[edge - 1 : edge + 1])
+        row[x:end] = [(text, style) for text in texts[: end - x]]
+    return after
+
+
+def _differing(y: int, row: Sequence[Cell], shown: Sequence[Cell]) -> Iterator[Run]:
+    """Yield the runs of cells of one style that differ.
+
+    A run ends with a cell whose width is the terminal's to say.
+    """
+    begin, run, style = 0, "", ""
+    for x, (cell, before) in enumerate(zip(row, shown, strict=True)):
+        same = cell == before or cell[0] in ("", UNKNOWN[0])
+        if run and (same or cell[1] != style or not _sure(run[-1])):
+            yield style, y, begin, run
+            run = ""
+        if not same:
+            begin, style = (begin, style) if run else (x, cell[1])
+            run += cell[0]
+    if run:
+        yield style, y, begin, run
 
 
 def _place(y: int, x: int) -> str:
