@@ -31,14 +31,16 @@ EIGEN_CONDITION = 1e3  # up to here the small SVD goes through eigenvalues, seve
 
 @dataclass(frozen=True, slots=True)
 class Factor:
-    """The factor r of one pass."""
+    """The factor r of one pass.
+
+    `deviation` is ‖qᵀq − I‖ before the pass (Frobenius). A pass with an exponent only divides by
+    that power of two; others have exponent 0.
+    """
 
     triangle: Any
     deviation: float
-    """‖qᵀq − I‖ before this pass (Frobenius)."""
     shifted: bool
     exponent: int = 0
-    """Of the power of two by which this pass only divides; 0 for one that has a triangle."""
 
     @property
     def final(self) -> bool:

@@ -43,18 +43,16 @@ PIECE_ROWS = 10_000_000
 PEAK_BYTES_A_ROW = 40  # of polars' piece, drawn or queried: in host memory, or on the device
 ENGINE_BYTES = 16 * 2**20  # of polars' engine: 10 to 23 MB measured with 1 to 16 threads
 
-Span = tuple[int, int]
-"""First row, and the one after the last."""
+Span = tuple[int, int]  # of rows: the first one, and the one after the last
 
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """Orders, and the customers that they are from, in cudf, pandas or polars."""
+    """So many rows of orders, and the customers that they are from, in cudf, pandas or polars."""
 
     library: str
     seed: int
     rows: int
-    """Of the orders."""
 
     @property
     def customers(self) -> int:

@@ -94,7 +94,7 @@ class Parameter:
             if self.default is None and given in (None, "auto"):
                 return None
             value = self._converted(given)
-        except (TypeError, ValueError, OverflowError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             raise PresetError(f"must be {self.bounds}") from None
         if isinstance(value, str) and self.choices and value not in self.choices:
             close = close_names(value, self.choices)
@@ -134,12 +134,6 @@ def _whole(value: float) -> int:
     return int(value)
 
 
-def _boolean(text: str) -> bool:
-    if text.lower() not in _BOOLEANS:
-        raise ValueError(text)
-    return _BOOLEANS[text.lower()]
-
-
 _BOOLEANS = {
     **dict.fromkeys(("true", "yes", "on", "1"), True),
     **dict.fromkeys(("false", "no", "off", "0"), False),
@@ -147,7 +141,7 @@ _BOOLEANS = {
 _READERS: Mapping[type, Callable[[str], Value]] = {
     int: _integer,
     float: float,
-    bool: _boolean,
+    bool: lambda text: _BOOLEANS[text.lower()],
     str: str,
 }
 
@@ -251,8 +245,8 @@ class Figure:
             return None
         logarithmic = self.logarithmic and min(b for _, b in points) > 0
         if self.kind == "bar":
-            bars = zip(self.labels, self.y, pairs, strict=True)
-            labels = tuple(n if b is not None else f"{n}: {raw}" for n, raw, (_, b) in bars)
+            bars = zip(self.labels, self.y, strict=True)
+            labels = tuple(n if math.isfinite(y) else f"{n}: {y}" for n, y in bars)
             y = tuple(b or 0.0 for _, b in pairs)
             return replace(self, labels=labels, y=y, logarithmic=logarithmic)
         left_out = len(pairs) - len(points)

@@ -28,9 +28,7 @@ from gputui.presets import (
 )
 from gputui.presets.random_streams import draw
 
-Samples = tuple[Any, Any]
-"""Features (rows, cols) and target (rows,)."""
-
+Samples = tuple[Any, Any]  # features (rows, cols) and target (rows,)
 NOISE = 3.0
 MOST_BARS = 16
 

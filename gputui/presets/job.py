@@ -37,8 +37,7 @@ SMALLER = "use smaller chunks (chunk_rows), a smaller size, or more workers"
 # Dask's errors for tasks that its scheduler no longer has:
 LOST = ("CommClosedError", "FutureCancelledError", "FuturesCancelledError", "CancelledError")
 
-Value = int | float | str | bool | None
-"""A parameter's value; None is "chosen for the machine", written `auto`."""
+Value = int | float | str | bool | None  # of a parameter; None is written `auto`
 
 
 class RunCancelledError(RunError):

@@ -38,13 +38,14 @@ FETCHED = 2  # a worker's share of one value a row: held, and on its way to be j
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The reduction of some rows: arrays over the columns, or numbers."""
+    """The reduction of some rows: arrays over the columns, or numbers, each over `count` numbers.
+
+    `squares` is the sum of squared differences from the mean.
+    """
 
     count: int
-    """Numbers in each of the values below."""
     total: Any = None
     squares: Any = None
-    """Sum of squared differences from the mean."""
     extreme: Any = None
 
 

@@ -14,8 +14,7 @@ from typing import Any
 MULTIPLIER = 0x2360ED051FC65DA44385DF649FCCF645
 THREADS = 1 << 18  # of a launch: enough to fill a GPU, few enough that each draws many numbers
 
-Rows = tuple[int, int]
-"""First row, and the one after the last."""
+Rows = tuple[int, int]  # the first one, and the one after the last
 
 
 def draw(

@@ -33,8 +33,7 @@ THREADS = 256  # of a block of the kernel, which does one tile
 MEAN = 10.0  # of x; its standard deviation is 1
 SIZE = 500_000  # side of the published computation: 2 TB of float64
 
-Span = tuple[int, int]
-"""Of tiles: the first one, and the one after the last."""
+Span = tuple[int, int]  # of tiles: the first one, and the one after the last
 
 
 def compute(job: Job) -> Outcome:

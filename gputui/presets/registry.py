@@ -20,6 +20,7 @@ from typing import Any
 from gputui.errors import PresetError
 from gputui.presets.definition import Preset, nearest
 
+# Where each is, in the order in which they are listed.
 BUILT_IN = {
     "smoke": "smoke:PRESET",
     "svd": "svd:PRESET",
@@ -34,7 +35,6 @@ BUILT_IN = {
     "polars": "dataframe:POLARS",
     "gridsearch": "gridsearch:PRESET",
 }
-"""Where each is, in the order in which they are listed."""
 
 
 def names() -> tuple[str, ...]:

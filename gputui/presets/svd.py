@@ -22,6 +22,7 @@ from gputui.presets import (
     Outcome,
     Parameter,
     Preset,
+    array_module,
     module_of,
     refuse_too_many,
     to_host,
@@ -54,12 +55,8 @@ class Blocks:
     def draw(self, rows: Rows) -> Any:
         """Return rows of the matrix; drawn on the device, or by NumPy and moved there."""
         drawn_by = "numpy" if self.source == "numpy" else self.backend
-        rows_drawn = draw(drawn_by, self.seed, self.cols, rows, self.dtype)
-        if drawn_by == self.backend:
-            return rows_drawn
-        import cupy
-
-        return cupy.asarray(rows_drawn)
+        drawn = draw(drawn_by, self.seed, self.cols, rows, self.dtype)
+        return drawn if drawn_by == self.backend else array_module(self.backend).asarray(drawn)
 
     @property
     def heights(self) -> tuple[int, ...]:
@@ -69,18 +66,19 @@ class Blocks:
 
 @dataclass(frozen=True, slots=True)
 class Decomposition:
-    """u · diag(s) · vᵀ."""
+    """u · diag(s) · vᵀ; u and vᵀ are None where only singular values were asked for.
+
+    s is (k,) float64, descending, in host memory; u a (rows, k) Dask array on the workers; vt is
+    (k, cols) in host memory. `errors` are (k,) ‖x v − s u‖ of estimates: a singular value of x lies
+    within that of s.
+    """
 
     s: Any
-    """(k,) float64, descending, in host memory."""
     u: Any = None
-    """(rows, k) Dask array on the workers; None where only singular values were asked for."""
     vt: Any = None
-    """(k, cols) in host memory, or a Dask array."""
     method: str = ""
     passes: int | None = None
     errors: Any = None
-    """(k,) ‖x v − s u‖ of each estimate: a singular value of x lies within that of s."""
 
 
 def compute(job: Job) -> Outcome:
@@ -94,10 +92,9 @@ def compute(job: Job) -> Outcome:
     s, errors = found.s, found.errors
     if not math.isfinite(float(s[0])):
         raise RunError("the matrix holds NaN or inf", hint="drop or replace such rows first")
-    smallest_known = errors is None and s[-1] > 0
     result = {
         "singular_values": [float(value) for value in s[: job["top"]]],
-        "condition": float(s[0] / s[-1]) if smallest_known else None,
+        "condition": float(s[0] / s[-1]) if errors is None and s[-1] > 0 else None,
         "method": found.method,
     }
     if errors is not None:
@@ -157,8 +154,8 @@ def decompose_randomized(job: Job, x: Any, k: int, vectors: bool) -> Decompositi
     import dask.array as da
 
     width = min(k + OVERSAMPLING, x.shape[1])
-    chunks = (x.chunks[0], (width,))
-    y = x.map_blocks(_projected, job["seed"], width, chunks=chunks, dtype="f8", meta=x._meta)
+    known = {"chunks": (x.chunks[0], (width,)), "dtype": "f8", "meta": x._meta}
+    y = x.map_blocks(_projected, job["seed"], width, **known)
     for _ in range(POWER_ITERATIONS):
         q, _ = da.linalg.tsqr(y)
         z, _ = da.linalg.tsqr((q.T @ x).rechunk((width, x.shape[1])).T)

@@ -36,6 +36,7 @@ LIBRARIES = ("dask", "distributed", "numpy", "cupy", "cudf", "cuml", "torch", "p
 CUPY = Library(
     "cupy", "pip install 'gputui[cuda13]'   (or gputui[cuda12] for an older driver)", ("cupy",)
 )
+# Module → the package that a host needs, where it has another name; gputui itself travels.
 PACKAGES = {
     "sklearn": "scikit-learn",
     "cupy": "cupy-cuda13x[ctk]",
@@ -44,7 +45,6 @@ PACKAGES = {
     "cudf_polars": "cudf-polars-cu13",
     "cuml": "cuml-cu13",
 }
-"""Module → the package that a host needs, where it has another name; gputui itself travels."""
 
 
 def known_workers(client: distributed.Client) -> Mapping[str, Any]:
