@@ -1,6 +1,7 @@
 """A head on another machine, over SSH: started there, seen, used and stopped from here."""
 
 import contextlib
+import fcntl
 import getpass
 import json
 import os
@@ -372,6 +373,18 @@ def test_clusters_elsewhere_are_listed(there: There) -> None:
     none = there.gputui("ls", f"{there.login}:other")
     assert (none.returncode, none.stdout) == (0, "")
     assert there.gputui.files() == []
+
+
+@pytest.mark.slow
+def test_a_cluster_elsewhere_that_does_not_answer_hides_no_other(there: There) -> None:
+    path = there.home / "gputui" / "dead.json"
+    path.write_text(json.dumps(there.connection_file | {"name": "dead", "socket": "/dev/null"}))
+    with path.open("r+") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        done = there.gputui("ls", there.login)
+    path.unlink()
+    rows = {line.split()[0]: line for line in done.stdout.splitlines()}
+    assert "lab" in rows and "does not answer" in rows["dead"], done.stderr
 
 
 @pytest.mark.slow
