@@ -144,12 +144,9 @@ class Channel(Generic[Sent, Received]):
                 work = take(message)
             except Exception as error:
                 work = _fail(error)
-            if work is None:
-                continue
-            if request is None:
-                tasks.start(work, name)
-            else:
-                tasks.start(self._answer(work, request, name), name)
+            if work is not None:
+                answer = work if request is None else self._answer(work, request, name)
+                tasks.start(answer, name)
 
     async def skip_to(self, marker: bytes) -> bytes | None:
         """Skip to the line that has the marker; return the rest of that line, None at the end."""

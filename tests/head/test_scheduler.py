@@ -98,9 +98,8 @@ async def test_an_order_that_fails_is_not_the_end_of_the_scheduler(
         assert await to_scheduler.receive() == Retired(7, ("nobody",))
     assert "of ours" in caplog.text
     to_scheduler.send(StopScheduler())
-    await asyncio.wait_for(reporter.stopped.wait(), 10)
-    await to_scheduler.close()
     await asyncio.wait_for(obeying, 10)
+    await to_scheduler.close()
     await to_head.close()
 
 

@@ -84,8 +84,7 @@ async def _serve(scheduler: "Scheduler", reporter: "Reporter", interval_s: float
 
     What fails here is the end of this process, with its reason on stderr.
     """
-    orders = reporter.obey(), reporter.stopped.wait()
-    works = (reporter.report(interval_s), scheduler.finished(), *orders)
+    works = reporter.report(interval_s), scheduler.finished(), reporter.obey()
     tasks = Background(lambda name, error: None, logged=False)
     running = [tasks.start(work, "serving") for work in works]
     ended, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)

@@ -48,29 +48,23 @@ class Reporter:
         self._scheduler = scheduler
         self._channel = channel
         scheduler.tell_head = channel.send
-        self.stopped = asyncio.Event()
-        """Set when the head says stop."""
         self._tasks = Background(self._failed)
 
     async def report(self, interval_s: float) -> None:
         """Send the counts until cancelled."""
         listening_since = 0.0
         while True:
-            self._report(listening_since)
+            try:
+                self._channel.send(count(self._scheduler, listening_since))
+            except Exception:  # a mistake in counting is never the scheduler's end
+                logger.exception("the scheduler could not be counted")
             due = time.monotonic() + interval_s
             await asyncio.sleep(interval_s)
             if time.monotonic() - due > HELD_UP_S:
                 listening_since = time.time()
 
-    def _report(self, listening_since: float) -> None:
-        """Send the counts; a mistake in counting is logged, and never the scheduler's end."""
-        try:
-            self._channel.send(count(self._scheduler, listening_since))
-        except Exception:
-            logger.exception("the scheduler could not be counted")
-
     async def obey(self) -> None:
-        """Carry out the head's orders until it disconnects; ProtocolError for an invalid one."""
+        """Carry out the head's orders until it says stop or is gone; raises ProtocolError."""
         try:
             await self._channel.serve(self._take, self._tasks)
         finally:
@@ -85,7 +79,7 @@ class Reporter:
             case Aim(target_duration_s):
                 self._scheduler.target_duration_s = target_duration_s
             case StopScheduler():
-                self.stopped.set()
+                self._channel.abort()
         return None
 
     def _failed(self, name: str, error: Exception) -> None:
