@@ -15,7 +15,7 @@ from gputui.model.bounds import LAST_LINE_CHARS, LAST_LINES
 from gputui.model.readings import DeviceReading, HostReading
 from gputui.process.background import Background
 from gputui.protocol.agent import MARKER, FromAgent, Ping, Pong, Telemetry, ToAgent, Trouble
-from gputui.protocol.channel import MAX_FLOODS, Prepared
+from gputui.protocol.channel import MAX_FLOODS
 from gputui.protocol.frontend import Done, FromFrontend, Restart, Stop, SubscribeLogs, ToFrontend
 from gputui.protocol.shared import LogLines, Refused
 from gputui.protocol.streams import Deflated, MemoryStream, SocketStream, memory_streams
@@ -198,17 +198,6 @@ async def test_an_aborted_connection_loses_what_was_on_its_way() -> None:
     to_agent.send(Ping(1))
     await to_agent.close()
     await to_head.close()
-
-
-async def test_a_message_for_many_is_encoded_once() -> None:
-    pairs = [memory_pair(FromAgent, ToAgent) for _ in range(2)]
-    prepared = Prepared(Trouble("to all"))
-    for to_agent, to_head in pairs:
-        to_head.send(prepared)
-        assert await to_agent.receive() == Trouble("to all")
-        await to_agent.close()
-        await to_head.close()
-    assert prepared.line(encode) is prepared.line(encode)
 
 
 async def test_a_message_that_cannot_be_encoded_ends_the_connection_and_says_so() -> None:

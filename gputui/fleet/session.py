@@ -39,7 +39,6 @@ from gputui.protocol.agent import (
     Telemetry,
     ToAgent,
 )
-from gputui.protocol.channel import Prepared
 from gputui.protocol.programs import InputTaken, ProgramOutput
 from gputui.protocol.shared import LogLines
 from gputui.protocol.streams import ByteStream, SocketStream
@@ -53,7 +52,7 @@ BYTES_PER_S = 2**22
 """No agent is read faster: telemetry, and four sendings of log lines a second of each worker."""
 END_S = 5.0
 """How long past its own grace an agent that is to end is waited for."""
-KEEP_LEASE = Prepared(KeepLease())
+KEEP_LEASE = KeepLease()
 READINGS = (Pong, Reached, Listening, Telemetry, LogLines, ProgramOutput, InputTaken)
 """What comes all the time; everything else an agent reports is an event, or makes one."""
 EVENTS_AT_ONCE = 2_000

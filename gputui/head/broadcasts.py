@@ -21,7 +21,6 @@ from gputui.model.bounds import KEPT_BYTES
 from gputui.model.plain_text import cut, safe_lines
 from gputui.model.snapshot import Event, Severity
 from gputui.process.background import words
-from gputui.protocol.channel import Prepared
 from gputui.protocol.frontend import Answer, Asked, EventHappened, ToFrontend
 from gputui.protocol.shared import LogLines
 
@@ -154,11 +153,10 @@ class LogRelay:
 
     def printed(self, lines: LogLines) -> None:
         """Pass lines on."""
-        prepared = Prepared(lines)
         size = sum(LINE_BYTES + len(line) for line in lines.lines) + LINE_BYTES
         self._kept.add(host_of(lines.worker), size, lines)
         for frontend in self._following:
-            frontend.send(prepared)
+            frontend.send(lines)
 
 
 class Questions:

@@ -27,7 +27,6 @@ from gputui.model.snapshot import (
     WorkerState,
     WorkerStatus,
 )
-from gputui.protocol.channel import Prepared
 from gputui.protocol.frontend import HistoryTaken, SnapshotTaken
 
 if TYPE_CHECKING:
@@ -79,9 +78,8 @@ class ClusterView:
         if not looking and not alarms_due:
             return
         snapshot = self.take()
-        prepared = Prepared(SnapshotTaken(snapshot))
         for frontend in looking:
-            frontend.send(prepared)
+            frontend.send(SnapshotTaken(snapshot))
         if alarms_due:
             self._alarms_due = time.monotonic() + ALARMS_INTERVAL_S
             self._alarms.look(snapshot)

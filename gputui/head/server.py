@@ -19,7 +19,6 @@ from typing import Any
 
 from gputui.errors import ProtocolError
 from gputui.process.background import Background
-from gputui.protocol.channel import Prepared
 from gputui.protocol.frontend import Attach, Attached, FromFrontend, ToFrontend, refusal, refused
 from gputui.protocol.streams import ByteStream, SocketStream
 from gputui.protocol.typed_codec import TypedChannel, decode
@@ -48,7 +47,7 @@ class FrontendConnection:
         self.channel = channel
         self.gone = asyncio.Event()
 
-    def send(self, message: ToFrontend | Prepared) -> None:
+    def send(self, message: ToFrontend) -> None:
         """Send a message without waiting."""
         self.channel.send(message)
 
@@ -97,10 +96,9 @@ class FrontendServer:
 
     def broadcast(self, message: ToFrontend) -> None:
         """Send a message to every frontend but commands, which ask one thing and go."""
-        prepared = Prepared(message)
         for frontend in self.frontends:
             if frontend.snapshots or frontend.kind != "command":
-                frontend.send(prepared)
+                frontend.send(message)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.accept(SocketStream(reader, writer), _peer(writer.get_extra_info("socket")))

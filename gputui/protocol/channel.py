@@ -90,7 +90,7 @@ class Channel(Generic[Sent, Received]):
         self._tasks = Background(self._sending_failed)
         self._tasks.start(self._write(), name="channel")
 
-    def send(self, message: "Sent | Prepared") -> None:
+    def send(self, message: Sent) -> None:
         """Send a message without waiting; dropped when the channel has ended."""
         if self.broken:
             return
@@ -221,21 +221,6 @@ async def _fail(error: Exception) -> Any:
     raise error
 
 
-class Prepared:
-    """A message for several channels: its line is made once, when the first of them sends it."""
-
-    __slots__ = ("_line", "message")
-
-    def __init__(self, message: object) -> None:
-        self.message = message
-        self._line = b""
-
-    def line(self, encode: Encode) -> bytes:
-        """Return the message as a line."""
-        self._line = self._line or encode(self.message)
-        return self._line
-
-
 class Outgoing:
     """A queue of messages; `put` never waits, `pop` gives the lines to send."""
 
@@ -246,49 +231,44 @@ class Outgoing:
         self._max_floods = max_floods
         self._bytes = 0
         self._put = 0
-        self._waiting: OrderedDict[Any, Prepared] = OrderedDict()
-        """Messages by number, or those of which only the latest counts by their class and key."""
+        self._waiting: OrderedDict[Any, object] = OrderedDict()
+        """Lines of state by number, log lines, too, and the latest of a class by it and its key."""
         self._floods: deque[int] = deque()
         """The numbers of the messages that may be left out."""
         self._left_out: dict[str, LogLines] = {}
         """By worker: without lines, which are counted."""
 
     def put(self, message: object) -> None:
-        """Queue a message, or a `Prepared` one.
-
-        Raises ProtocolError when the peer stopped reading.
-        """
-        prepared = message if isinstance(message, Prepared) else Prepared(message)
-        message = prepared.message
-        delivery = getattr(message, "delivery", Delivery.STATE)
+        """Queue a message; raises ProtocolError when the peer stopped reading."""
+        delivery, waiting = getattr(message, "delivery", Delivery.STATE), message
         self._put += 1
         key: Any = self._put
         if delivery is Delivery.STATE:
-            size = len(prepared.line(self._encode))
-            if self._bytes and self._bytes + size > self._max_bytes:
+            waiting = line = self._encode(message)
+            if self._bytes and self._bytes + len(line) > self._max_bytes:
                 raise ProtocolError(f"peer stopped reading ({self._bytes} bytes queued)")
-            self._bytes += size
+            self._bytes += len(line)
         elif delivery is Delivery.LATEST:
             key = type(message), getattr(message, "delivery_key", None)
         else:
             self._floods.append(key)
-        self._waiting[key] = prepared
+        self._waiting[key] = waiting
         if len(self._floods) > self._max_floods:
-            self._leave_out(self._waiting.pop(self._floods.popleft()).message)
+            self._leave_out(self._waiting.pop(self._floods.popleft()))
 
     def pop(self) -> bytes | None:
         """Return the next line; None when nothing waits."""
         if not self._waiting:
             return self._encode(self._left_out.popitem()[1]) if self._left_out else None
-        key, prepared = self._waiting.popitem(last=False)
-        if isinstance(message := prepared.message, LogLines):
+        waiting = self._waiting.popitem(last=False)[1]
+        if isinstance(waiting, bytes):
+            self._bytes -= len(waiting)
+            return waiting
+        if isinstance(waiting, LogLines):
             self._floods.popleft()
-            if left_out := self._left_out.pop(message.worker, None):
-                dropped = message.dropped + left_out.dropped
-                return self._encode(replace(message, dropped=dropped))
-        elif isinstance(key, int):
-            self._bytes -= len(prepared.line(self._encode))
-        return prepared.line(self._encode)
+            if left_out := self._left_out.pop(waiting.worker, None):
+                waiting = replace(waiting, dropped=waiting.dropped + left_out.dropped)
+        return self._encode(waiting)
 
     def clear(self) -> None:
         """Forget all that waits."""

@@ -26,7 +26,6 @@ from gputui.head.cluster_view import HISTORY_AFTER_S
 from gputui.model.readings import DeviceReading, HostReading
 from gputui.model.series import COARSE_ROWS, FINE_ROWS, Metric
 from gputui.model.snapshot import HostStatus, Snapshot, WorkerStatus
-from gputui.protocol.channel import Prepared
 from gputui.protocol.frontend import (
     EventHappened,
     FromFrontend,
@@ -37,7 +36,7 @@ from gputui.protocol.frontend import (
 )
 from gputui.protocol.shared import LogLines
 from gputui.protocol.streams import SocketStream
-from gputui.protocol.typed_codec import TypedChannel, encode
+from gputui.protocol.typed_codec import TypedChannel
 from tests.series import packed
 from tests.timelapse import START, Timelapse
 
@@ -184,12 +183,10 @@ def later(snapshot: Snapshot, by_s: float) -> Snapshot:
 
 
 async def _begin(link: TypedChannel[ToFrontend, FromFrontend], first: ToFrontend) -> None:
-    """Send the first message, encoded beforehand, and let it be drawn."""
-    prepared = Prepared(first)
-    assert prepared.line(encode)
+    """Send the first message, and let it be drawn."""
     await asyncio.sleep(float(os.environ.get(REST_VARIABLE, 0)))
     print(time.monotonic(), flush=True)
-    link.send(prepared)
+    link.send(first)
     await asyncio.sleep(HISTORY_AFTER_S)
 
 
