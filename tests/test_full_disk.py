@@ -16,7 +16,7 @@ import pytest
 
 from gputui import runs
 from gputui.errors import FolderError, HeadError, RunError, UsageError
-from gputui.fleet.deploy import pack
+from gputui.fleet.deploy import remote
 from gputui.fleet.ssh.host_keys import entries, remember
 from gputui.head.log_file import LogFile
 from gputui.model.snapshot import RunState
@@ -181,15 +181,15 @@ def test_after_a_loss_of_power_at_the_first_writing_a_file_is_whole_or_absent(
 
 
 def test_a_pack_goes_where_there_is_room_and_leaves_no_draft(disk: Disk) -> None:
-    home, temporary = pack.cache_folders()
+    home, temporary = remote.cache_folders()
     for at in range(8):
         disk.fail_at(at)
-        made = pack._write(f"pack-{at}.pyz", b"x" * 1000)
+        made = remote._write(f"pack-{at}.pyz", b"x" * 1000)
         assert made.path.read_bytes() == b"x" * 1000
     assert {path.suffix for path in files(home) | files(temporary)} == {".pyz"}
     disk.fail_at(0, stays_full=True)
     with pytest.raises(FolderError, match=f"{home}: No space left on device"):
-        pack._write("pack-full.pyz", b"x")
+        remote._write("pack-full.pyz", b"x")
 
 
 def test_a_cluster_is_found_though_the_disk_filled_up_after_it_took_its_name(disk: Disk) -> None:

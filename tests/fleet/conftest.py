@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import gputui
-from gputui.fleet.deploy import pack
+from gputui.fleet.deploy import remote
 from gputui.fleet.deploy.start_agent import AgentOpener
 from gputui.fleet.host import FleetHost
 from gputui.fleet.reachability import Ways
@@ -56,7 +56,7 @@ class Listener:
 class Reaching:
     """Reaches hosts with the stand-in as their agent."""
 
-    shared_pack: pack.Pack
+    shared_pack: remote.Pack
     settings: FleetSettings = field(
         default_factory=lambda: FleetSettings("test", telemetry_interval_s=0.1, stage_timeout_s=5)
     )
@@ -128,7 +128,7 @@ LOCAL = Host("localhost", gpus=(), python=sys.executable)
 
 
 @pytest.fixture(scope="session")
-def standin_pack(tmp_path_factory: pytest.TempPathFactory) -> pack.Pack:
+def standin_pack(tmp_path_factory: pytest.TempPathFactory) -> remote.Pack:
     root = Path(gputui.__file__).parent
     found = sorted((*root.glob("model/*.py"), *root.glob("protocol/*.py"), root / "errors.py"))
     names = tuple(str(path.relative_to(root)) for path in found)
@@ -138,12 +138,12 @@ def standin_pack(tmp_path_factory: pytest.TempPathFactory) -> pack.Pack:
     sources += [("gputui/__init__.py", empty), ("gputui/agent/__init__.py", empty)]
     sources += [("gputui/agent/__main__.py", Path(__file__).with_name("standin.py"))]
     path = empty.with_name("standin.pyz")
-    path.write_bytes(pack.build(tuple(sources)))
-    return pack.Pack(path.read_bytes(), path)
+    path.write_bytes(remote.build(tuple(sources)))
+    return remote.Pack(path.read_bytes(), path)
 
 
 @pytest.fixture
-async def reaching(standin_pack: pack.Pack) -> AsyncIterator[Reaching]:
+async def reaching(standin_pack: remote.Pack) -> AsyncIterator[Reaching]:
     reaching = Reaching(standin_pack)
     yield reaching
     await reaching.close()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gputui.fleet.checks import Verdict
-from gputui.fleet.deploy.pack import load_pack
+from gputui.fleet.deploy.remote import load_pack
 from gputui.fleet.deploy.start_agent import AgentOpener
 from gputui.fleet.doctor import diagnose
 from gputui.model.hosts import Host

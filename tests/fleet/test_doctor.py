@@ -18,7 +18,7 @@ from gputui.errors import UsageError
 from gputui.fleet.checks import Verdict
 from gputui.fleet.deploy import remote
 from gputui.fleet.deploy.bootstrap import PackageSource, bootstrap, pins, read_source, write_lock
-from gputui.fleet.deploy.pack import Pack
+from gputui.fleet.deploy.remote import Pack
 from gputui.fleet.deploy.start_agent import AgentOpener
 from gputui.fleet.doctor import diagnose
 from gputui.fleet.stages import FleetSettings, Question

@@ -8,7 +8,6 @@ import pytest
 
 from gputui.fleet.ssh.host_keys import (
     Entry,
-    Marker,
     Verdict,
     find,
     hashed,
@@ -78,10 +77,10 @@ async def test_a_name_is_remembered_hashed_where_the_configuration_wants_it(
 
 def test_kinds_that_are_known_are_asked_for_first() -> None:
     names = ["ssh-ed25519-cert-v01@openssh.com", "ssh-ed25519", "rsa-sha2-512"]
-    assert preferred([Entry(Marker.TRUSTED, "ssh-rsa", b"")], names)[0] == "rsa-sha2-512"
-    assert preferred([Entry(Marker.TRUSTED, "ssh-ed25519", b"")], names) == names
+    assert preferred([Entry("", "ssh-rsa", b"")], names)[0] == "rsa-sha2-512"
+    assert preferred([Entry("", "ssh-ed25519", b"")], names) == names
     assert (
-        preferred([Entry(Marker.AUTHORITY, "ssh-rsa", b"")], names[1:] + names[:1])[0] == names[0]
+        preferred([Entry("@cert-authority", "ssh-rsa", b"")], names[1:] + names[:1])[0] == names[0]
     )
 
 

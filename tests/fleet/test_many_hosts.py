@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from gputui.fleet.deploy.pack import load_pack
+from gputui.fleet.deploy.remote import load_pack
 from gputui.fleet.ssh import connector
 from gputui.model.hosts import Host
 from gputui.model.snapshot import HostState as S

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gputui.fleet.deploy import pack
+from gputui.fleet.deploy import remote
 
 
 @pytest.fixture(autouse=True)
@@ -20,14 +20,14 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.slow
 def test_it_has_what_agents_and_tasks_import_and_nothing_else() -> None:
-    names = set(zipfile.ZipFile(pack.load_pack().path).namelist())
+    names = set(zipfile.ZipFile(remote.load_pack().path).namelist())
     link = "gputui/protocol/agent.py"
     assert {"__main__.py", "pynvml.py", link, f"{link}c"} <= names
     assert not [name for name in names if name.startswith(("gputui/tui", "gputui/cli"))]
 
 
 def test_nothing_in_it_imports_what_stays_at_home() -> None:
-    archive = zipfile.ZipFile(pack.load_pack().path)
+    archive = zipfile.ZipFile(remote.load_pack().path)
     sources = [name for name in archive.namelist() if name.endswith(".py")]
     imported = {
         node.module or ""
@@ -41,7 +41,7 @@ def test_nothing_in_it_imports_what_stays_at_home() -> None:
 
 
 def test_two_processes_make_the_same_bytes() -> None:
-    make = "from gputui.fleet.deploy import pack; print(pack.load_pack().hash)"
+    make = "from gputui.fleet.deploy import remote; print(remote.load_pack().hash)"
     hashes = {
         subprocess.check_output(
             [sys.executable, "-c", make],
@@ -49,20 +49,20 @@ def test_two_processes_make_the_same_bytes() -> None:
         )
         for number in range(2)
     }
-    assert hashes == {f"{pack.load_pack().hash}\n".encode()}
+    assert hashes == {f"{remote.load_pack().hash}\n".encode()}
 
 
 def test_a_second_start_reads_it_from_the_cache(cache: Path) -> None:
-    first = pack.load_pack()
+    first = remote.load_pack()
     (path,) = cache.iterdir()
     written = path.stat().st_ino
-    assert pack.load_pack() == first
+    assert remote.load_pack() == first
     assert path.stat().st_ino == written
     assert path.stat().st_mode & 0o077 == 0
 
 
 def test_its_modules_come_compiled(tmp_path: Path) -> None:
-    packed = pack.load_pack()
+    packed = remote.load_pack()
     show = "import gputui.protocol.agent as p; print(p.__cached__, p.__spec__.loader.archive)"
     said = subprocess.check_output(
         [sys.executable, "-S", "-c", f"import sys; sys.path[:0] = [{str(packed.path)!r}]; {show}"],
@@ -75,9 +75,9 @@ def test_its_modules_come_compiled(tmp_path: Path) -> None:
 def test_a_module_that_changes_makes_another_pack(tmp_path: Path) -> None:
     module = tmp_path / "module.py"
     module.write_text("x = 1\n")
-    before = pack.build((("module.py", module),))
+    before = remote.build((("module.py", module),))
     module.write_text("x = 2\n")
-    assert pack.build((("module.py", module),)) != before
+    assert remote.build((("module.py", module),)) != before
 
 
 def test_a_home_that_cannot_be_written_to_is_no_hindrance(
@@ -86,4 +86,4 @@ def test_a_home_that_cannot_be_written_to_is_no_hindrance(
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    assert pack.load_pack().path.parent == tmp_path / f"gputui-{os.getuid()}"
+    assert remote.load_pack().path.parent == tmp_path / f"gputui-{os.getuid()}"

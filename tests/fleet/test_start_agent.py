@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gputui.fleet.deploy import start_agent
-from gputui.fleet.deploy.pack import Pack
+from gputui.fleet.deploy.remote import Pack
 from gputui.fleet.stages import FleetSettings
 
 

@@ -23,7 +23,7 @@ from gputui.fleet import checks
 from gputui.fleet.addresses import LOOPBACK, is_link_local, own_end
 from gputui.fleet.checks import Verdict
 from gputui.fleet.deploy import remote
-from gputui.fleet.deploy.pack import Pack, load_pack
+from gputui.fleet.deploy.remote import Pack, load_pack
 from gputui.fleet.session import AgentChannel, Greeting, LocalStream, OpenedAgent
 from gputui.fleet.stages import PATIENT, FleetSettings, Stages
 from gputui.model.hosts import Host

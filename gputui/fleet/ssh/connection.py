@@ -36,6 +36,8 @@ BOUND_S = 10.0
 """How long an ssh that only speaks with a ControlMaster may take."""
 STDERR_BYTES_PER_S = 2**20
 """Of a command's stderr that is read: all of it is for its last lines."""
+THROUGH_A_JUMP_HOST = 8
+"""Handshakes at once through one jump host, which is one machine for all of them."""
 PROXY_GRACE_S = 1.0
 
 QUESTION_BYTES = 10_000
@@ -142,6 +144,8 @@ class SshConnection:
         """
         self.far_address = "" if through else _address(connection.get_extra_info("peername"))
         """Where others reach the host; "" behind a jump host or proxy, where only it knows."""
+        self.turns = asyncio.Semaphore(THROUGH_A_JUMP_HOST)
+        """For handshakes of hosts behind this one."""
         self._environment = environment
         self._opened = opened
 
@@ -280,6 +284,7 @@ class ControlMaster:
         self._path = Path(path)
         self._destination = destination
         self._forwarded: list[str] = []
+        self.turns = asyncio.Semaphore(THROUGH_A_JUMP_HOST)
 
     @property
     def is_lost(self) -> bool:

@@ -15,7 +15,6 @@ import threading
 from asyncio.staggered import staggered_race
 from concurrent.futures import Future
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from typing import Any
@@ -48,8 +47,6 @@ DROPPED_TRIES = 8
 """sshd drops connections at random past MaxStartups (10): such a host is tried again soon."""
 HANDSHAKES_AT_ONCE = 32
 """Each takes some 40 ms of this process: with hundreds at once, none would end in its time."""
-THROUGH_A_JUMP_HOST = 8
-"""Handshakes at once through one jump host, which is one machine for all of them."""
 JUMP_KEEPALIVE_S = 1.5
 JUMP_KEEPALIVES = 3
 """Unanswered ones after which another connection to a jump host is made: TCP would hold on to one
@@ -65,14 +62,6 @@ AddressInfo = tuple[socket.AddressFamily, socket.SocketKind, int, str, Any]
 """An answer of getaddrinfo."""
 
 
-@dataclass(frozen=True, slots=True)
-class JumpHost:
-    """A connection that others go through."""
-
-    connection: Connection
-    turns: asyncio.Semaphore
-
-
 class Connector:
     """Makes the SSH connections of one fleet."""
 
@@ -80,7 +69,7 @@ class Connector:
         self._file = file
         self._turns = asyncio.Semaphore(EVALUATED_AT_ONCE)
         self._handshakes = asyncio.Semaphore(HANDSHAKES_AT_ONCE)
-        self._jump_hosts: dict[Route, Shared[JumpHost]] = {}
+        self._jump_hosts: dict[Route, Shared[Connection]] = {}
         self._identities = Identities()
 
     async def connect(self, host: Host, stages: Stages, command: str) -> Connection:
@@ -104,7 +93,7 @@ class Connector:
         """Close the connections to jump hosts."""
         for each in self._jump_hosts.values():
             if jump_host := await each.close():
-                await jump_host.connection.close()
+                await jump_host.close()
 
     async def _reach(self, route: Route, stages: Stages) -> Connection:
         """Connect to the last host of a route, or take up the connection that an ssh holds."""
@@ -137,15 +126,14 @@ class Connector:
                 await asyncio.sleep(random.uniform(0.05, 0.15) * (DROPPED_TRIES - left))
         raise AssertionError("the last try returns or raises")
 
-    async def _log_in(self, login: Login, jump: JumpHost | None, stages: Stages) -> SshConnection:
+    async def _log_in(self, login: Login, jump: Connection | None, stages: Stages) -> SshConnection:
         """Make one connection: through a jump host, a ProxyCommand, or directly."""
         configuration, where = login.configuration, login.configuration.where
         late, hint = f"{where} took the connection, but said nothing as an SSH server", PORT_HINT
-        command, through = configuration.proxy_command, None
-        if jump and isinstance(jump.connection, ControlMaster):
-            command = jump.connection.proxy_command(configuration.hostname, configuration.port)
-        elif jump and isinstance(jump.connection, SshConnection):
-            through = jump.connection
+        command = configuration.proxy_command
+        through = jump if isinstance(jump, SshConnection) else None
+        if isinstance(jump, ControlMaster):
+            command = jump.proxy_command(configuration.hostname, configuration.port)
         async with self._turns:
             algorithms = await login.keys.algorithms()
         async with AsyncExitStack() as opened, AsyncExitStack() as attempt:
@@ -185,22 +173,20 @@ class Connector:
             return stages.error(*no_algorithm(configuration.where, "it ended the key exchange"))
         return stages.error(*failed_handshake(error, configuration.where), transient=True)
 
-    async def _jump_host(self, route: Route, stages: Stages) -> JumpHost:
+    async def _jump_host(self, route: Route, stages: Stages) -> Connection:
         """Return the shared connection to the last host of a route."""
-        shared = self._jump_hosts.setdefault(
-            route, Shared(lambda made: not made.connection.is_lost)
-        )
+        shared = self._jump_hosts.setdefault(route, Shared(lambda made: not made.is_lost))
         try:
             return await shared.get(partial(self._open_jump_host, route, stages))
         except HostError as error:
             reason = f"its jump host {route[-1].login_name}: {error.reason}"
             raise stages.error(reason, error.hint, transient=error.transient) from error
 
-    async def _open_jump_host(self, route: Route, stages: Stages) -> JumpHost:
+    async def _open_jump_host(self, route: Route, stages: Stages) -> Connection:
         """Connect to a jump host, itself through those before it."""
         made = await self._reach(route, stages)
         made.keep_alive(JUMP_KEEPALIVE_S, JUMP_KEEPALIVES)
-        return JumpHost(made, asyncio.Semaphore(THROUGH_A_JUMP_HOST))
+        return made
 
 
 async def open_socket(configuration: SshConfiguration, stages: Stages) -> socket.socket:

@@ -8,6 +8,7 @@ lines. Source: check_host_key in OpenSSH's sshconnect.c.
 
 import asyncio
 import base64
+import contextlib
 import errno
 import hashlib
 import hmac
@@ -18,7 +19,7 @@ import shlex
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from enum import Enum, StrEnum, auto
+from enum import Enum, auto
 from pathlib import Path
 
 import asyncssh
@@ -37,22 +38,17 @@ KRL_MAGIC = b"SSHKRL\n\0"
 HOST_CERTIFICATE = 2
 """The type of a host's certificate. Source: PROTOCOL.certkeys."""
 BOUND_S = 10.0
+AUTHORITY, REVOKED = "@cert-authority", "@revoked"
+"""What may stand before the names of a line: how its key may be used."""
 CONFIGURATION_HINT = "correct it: `ssh -G HOST` shows"
-
-
-class Marker(StrEnum):
-    """A line's marker: how its key may be used."""
-
-    TRUSTED = ""
-    AUTHORITY = "@cert-authority"
-    REVOKED = "@revoked"
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
     """A key that a line has for a server."""
 
-    marker: Marker
+    marker: str
+    """"" for a key that is trusted."""
     kind: str
     """The key's type: `ssh-ed25519`."""
     blob: bytes
@@ -79,17 +75,15 @@ async def find(paths: Iterable[str], name: str) -> list[Entry]:
 def entries(output: str) -> Iterator[Entry]:
     """Yield the keys of known_hosts lines; those that cannot be read are passed over, as by ssh.
 
-    >>> [entry.marker.name for entry in entries("# Host a found: line 1\\n@revoked * ssh-x QUJD")]
-    ['REVOKED']
+    >>> [entry.marker for entry in entries("# Host a found: line 1\\n@revoked * ssh-x QUJD")]
+    ['@revoked']
     """
     for line in output.splitlines():
         words = line.split()
         marker = words.pop(0) if words and words[0].startswith("@") else ""
-        if len(words) >= 3 and not line.startswith("#") and marker in list(Marker):
-            try:
-                yield Entry(Marker(marker), words[1], base64.b64decode(words[2], validate=True))
-            except ValueError:
-                continue
+        if len(words) >= 3 and not line.startswith("#") and marker in ("", AUTHORITY, REVOKED):
+            with contextlib.suppress(ValueError):
+                yield Entry(marker, words[1], base64.b64decode(words[2], validate=True))
 
 
 def known_name(host: str, port: int) -> str:
@@ -171,10 +165,10 @@ def judge(
     """Return the verdict of the known keys on a plain key, or on one certified by an authority."""
     known = list(known)
     shown = {each.public_data for each in (key, authority) if each}
-    if any(entry.marker is Marker.REVOKED and entry.blob in shown for entry in known):
+    if any(entry.marker == REVOKED and entry.blob in shown for entry in known):
         return Verdict.REVOKED
-    marker = Marker.AUTHORITY if authority else Marker.TRUSTED
-    blobs = [entry.blob for entry in known if entry.marker is marker]
+    marker = AUTHORITY if authority else ""
+    blobs = [entry.blob for entry in known if entry.marker == marker]
     if (authority or key).public_data in blobs:
         return Verdict.KNOWN
     return Verdict.CHANGED if blobs and not authority else Verdict.NEW
@@ -185,13 +179,13 @@ def preferred(known: Iterable[Entry], algorithms: Sequence[str]) -> Sequence[str
 
     Source: order_hostkeyalgs in sshconnect2.c.
 
-    >>> known = [Entry(Marker.TRUSTED, "ssh-rsa", b"")]
+    >>> known = [Entry("", "ssh-rsa", b"")]
     >>> preferred(known, ["ssh-ed25519-cert-v01@openssh.com", "ssh-ed25519", "rsa-sha2-512"])
     ['rsa-sha2-512', 'ssh-ed25519-cert-v01@openssh.com', 'ssh-ed25519']
     """
     known = list(known)
-    kinds = {entry.kind for entry in known if entry.marker is Marker.TRUSTED}
-    authority = any(entry.marker is Marker.AUTHORITY for entry in known)
+    kinds = {entry.kind for entry in known if not entry.marker}
+    authority = any(entry.marker == AUTHORITY for entry in known)
     if not algorithms or _plain(algorithms[0]) in kinds:
         return algorithms
 
