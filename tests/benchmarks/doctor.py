@@ -23,7 +23,7 @@ from gputui.fleet.checks import Verdict
 from gputui.fleet.doctor import diagnose
 from gputui.fleet.stages import FleetSettings, Question
 from gputui.model.hosts import Host
-from tests.fleet.test_ssh import free_port
+from tests.fleet.conftest import free_port
 from tests.sshd import SshHost, SshHosts, wait_for_ssh
 
 

@@ -1,9 +1,12 @@
 """Hosts whose agent is the stand-in, reached for real."""
 
 import asyncio
+import contextlib
+import getpass
 import json
+import socket
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,6 +21,7 @@ from gputui.fleet.reachability import Ways
 from gputui.fleet.stages import FleetSettings, Question, Stages
 from gputui.model.hosts import Host
 from gputui.model.snapshot import HostState
+from tests.sshd import SSHD, SshHost, SshHosts, unavailable, wait_for_ssh
 
 BOUND_S = 20
 
@@ -118,6 +122,11 @@ class Reaching:
         await self.listeners[host.name].until(lambda: host.state.final, bound_s)
         return host
 
+    async def over(self, hosts: SshHosts, name: str = "ssh1", **options: object) -> FleetHost:
+        """Reach one of these hosts over SSH, without its GPUs, to the end of its start."""
+        self.configure(ssh_config=str(hosts.config))
+        return await self.end(self.begin(Host(name, gpus=(), **options)))
+
     async def close(self) -> None:
         await asyncio.gather(*(host.stop(0.5) for host in self.hosts))
         if self.shared:
@@ -125,6 +134,26 @@ class Reaching:
 
 
 LOCAL = Host("localhost", gpus=(), python=sys.executable)
+
+
+@contextlib.contextmanager
+def own_sshd(folder: SshHosts, settings: str, *names: str) -> Iterator[SshHost]:
+    """Run an sshd with some settings, known by these names."""
+    if SSHD is None:
+        unavailable("there is no sshd")
+    host = SshHost(names[0], "127.0.0.1", free_port(), getpass.getuser())
+    folder.start_sshd(host, settings=settings)
+    try:
+        wait_for_ssh(folder, host)
+        folder.describe(*(replace(host, name=name) for name in names))
+        yield host
+    finally:
+        folder.stop()
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
 
 
 @pytest.fixture(scope="session")

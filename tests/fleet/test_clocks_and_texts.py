@@ -33,8 +33,7 @@ async def test_a_clock_that_is_more_than_a_day_off_is_refused_with_the_offset(
     reaching: Reaching, start_asyncssh: Start, ssh_folder: SshHosts, days: int, words: str
 ) -> None:
     start_asyncssh("ssh1", environ=clock_off_by(ssh_folder.folder, days * 86400 + 1))
-    reaching.configure(ssh_config=str(ssh_folder.config))
-    host = await reaching.end(reaching.begin(Host("ssh1", gpus=())))
+    host = await reaching.over(ssh_folder)
     assert host.state is S.FAILED
     assert words in host.status.reason
     assert "NTP" in host.status.hint
@@ -44,8 +43,7 @@ async def test_a_clock_that_is_an_hour_off_works_with_a_warning(
     reaching: Reaching, start_asyncssh: Start, ssh_folder: SshHosts
 ) -> None:
     start_asyncssh("ssh1", environ=clock_off_by(ssh_folder.folder, -7200))
-    reaching.configure(ssh_config=str(ssh_folder.config))
-    host = await reaching.end(reaching.begin(Host("ssh1", gpus=())))
+    host = await reaching.over(ssh_folder)
     assert host.state is S.READY
     assert any("its clock is 120" in warning for warning in host.status.warnings)
 
@@ -54,8 +52,7 @@ async def test_what_a_host_writes_cannot_steer_a_terminal(
     reaching: Reaching, start_asyncssh: Start, ssh_folder: SshHosts
 ) -> None:
     start_asyncssh("ssh1", shell=("/bin/sh", "-c", f"printf '%s\\n' '{EVIL}gone'; exit 9", "sh"))
-    reaching.configure(ssh_config=str(ssh_folder.config))
-    host = await reaching.end(reaching.begin(Host("ssh1", gpus=())))
+    host = await reaching.over(ssh_folder)
     assert "gone" in host.status.reason
     assert "".join((host.status.reason, *host.status.stderr_tail)).isprintable()
 

@@ -1,6 +1,5 @@
 """What doctor finds, and how bootstrap makes a host ready."""
 
-import getpass
 import hashlib
 import os
 import shutil
@@ -8,7 +7,6 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,16 +21,8 @@ from gputui.fleet.deploy.start_agent import AgentOpener
 from gputui.fleet.doctor import diagnose
 from gputui.fleet.stages import FleetSettings, Question
 from gputui.model.hosts import Host
-from tests.fleet.test_ssh import free_port
-from tests.sshd import (
-    SSHD,
-    AsyncsshServer,
-    Namespaces,
-    SshHost,
-    SshHosts,
-    unavailable,
-    wait_for_ssh,
-)
+from tests.fleet.conftest import own_sshd
+from tests.sshd import AsyncsshServer, Namespaces, SshHosts
 
 Start = Callable[..., AsyncsshServer]
 
@@ -101,19 +91,11 @@ async def test_doctor_says_which_hosts_are_reached_over_another_version_of_ip(
 async def test_doctor_says_that_a_server_drops_connections(
     ssh_folder: SshHosts, standin_pack: Pack
 ) -> None:
-    if SSHD is None:
-        unavailable("there is no sshd")
-    host = SshHost("ssh1", "127.0.0.1", free_port(), getpass.getuser())
-    ssh_folder.start_sshd(host, settings="MaxStartups 1:100:1\n")
-    try:
-        wait_for_ssh(ssh_folder, host)
-        names = [f"ssh{number}" for number in range(1, 7)]
-        ssh_folder.describe(*(replace(host, name=name) for name in names))
+    names = [f"ssh{number}" for number in range(1, 7)]
+    with own_sshd(ssh_folder, "MaxStartups 1:100:1\n", *names):
         settings = FleetSettings("test", ssh_config=str(ssh_folder.config))
         hosts = [Host(name, gpus=(), python=sys.executable) for name in names]
         found = await diagnose(hosts, settings, nobody, AgentOpener(settings, lambda: standin_pack))
-    finally:
-        ssh_folder.stop()
     assert any(one.check == "sessions" and "dropped" in one.text for one in found), found
     assert [one for one in found if one.verdict is Verdict.BAD] == []
 

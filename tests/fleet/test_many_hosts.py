@@ -5,7 +5,6 @@ All of them are this machine, which runs their shells and agents too: hence the 
 
 import asyncio
 import contextlib
-import getpass
 import os
 import re
 import socket
@@ -21,10 +20,9 @@ from gputui.fleet.deploy.remote import load_pack
 from gputui.fleet.ssh import connector
 from gputui.model.hosts import Host
 from gputui.model.snapshot import HostState as S
-from tests.fleet.conftest import Reaching
-from tests.fleet.test_ssh import free_port
+from tests.fleet.conftest import Reaching, own_sshd
 from tests.processes import nothing_left
-from tests.sshd import SSHD, SshHost, SshHosts, unavailable, wait_for_ssh
+from tests.sshd import SshHosts
 
 SHELL = """#!/bin/sh
 sleep 1
@@ -38,19 +36,11 @@ MOST_PSS_BYTES = 25 * 2**20
 @pytest.fixture
 def slow_sshd(ssh_folder: SshHosts) -> Iterator[SshHosts]:
     """An sshd with its usual limits, MaxStartups and MaxSessions, and a slow login shell."""
-    if SSHD is None:
-        unavailable("there is no sshd")
-    host = SshHost("ssh1", "127.0.0.1", free_port(), getpass.getuser())
     shell = ssh_folder.folder / "shell"
     shell.write_text(SHELL.format(folder=ssh_folder.folder, locked_s=0.1))
     shell.chmod(0o755)
-    ssh_folder.start_sshd(host, settings=f"ForceCommand {shell}\n")
-    try:
-        wait_for_ssh(ssh_folder, host)
-        ssh_folder.describe(host)
+    with own_sshd(ssh_folder, f"ForceCommand {shell}\n", "ssh1"):
         yield ssh_folder
-    finally:
-        ssh_folder.stop()
 
 
 @pytest.mark.slow

@@ -1,6 +1,5 @@
 """Hosts that are slow, full, old, or whose login shell does what it likes."""
 
-import getpass
 import random
 import shutil
 import subprocess
@@ -13,16 +12,8 @@ import pytest
 
 from gputui.model.hosts import Host
 from gputui.model.snapshot import HostState as S
-from tests.fleet.conftest import Reaching
-from tests.fleet.test_ssh import free_port
-from tests.sshd import (
-    SSHD,
-    AsyncsshServer,
-    SshHost,
-    SshHosts,
-    unavailable,
-    wait_for_ssh,
-)
+from tests.fleet.conftest import Reaching, own_sshd
+from tests.sshd import AsyncsshServer, SshHosts
 
 Start = Callable[..., AsyncsshServer]
 
@@ -54,8 +45,7 @@ async def test_a_login_shell_may_do_what_it_likes(
     reaching: Reaching, start_asyncssh: Start, ssh_folder: SshHosts, text: str
 ) -> None:
     start_asyncssh("ssh1", shell=login_shell(ssh_folder.folder, text))
-    reaching.configure(ssh_config=str(ssh_folder.config))
-    host = await reaching.end(reaching.begin(cpu_host("ssh1", python=sys.executable)))
+    host = await reaching.over(ssh_folder, python=sys.executable)
     assert (host.state, host.status.reason) == (S.READY, "")
 
 
@@ -91,8 +81,7 @@ async def test_an_old_python_is_named_with_its_version(
     reaching: Reaching, asyncssh_hosts: SshHosts, version: str
 ) -> None:
     python = interpreter(version) or pytest.skip(f"no Python {version} here")
-    reaching.configure(ssh_config=str(asyncssh_hosts.config))
-    host = await reaching.end(reaching.begin(cpu_host("ssh1", python=python)))
+    host = await reaching.over(asyncssh_hosts, python=python)
     assert f"Python {version}" in host.status.reason
     assert "but this cluster runs on" in host.status.reason
 
@@ -129,20 +118,11 @@ def re_words(reason: str) -> str:
 async def test_a_server_that_opens_no_session_is_named(
     reaching: Reaching, ssh_folder: SshHosts
 ) -> None:
-    if SSHD is None:
-        unavailable("there is no sshd")
-    host = SshHost("full", "127.0.0.1", free_port(), getpass.getuser())
-    ssh_folder.start_sshd(host, settings="MaxSessions 0\n")
-    try:
-        wait_for_ssh(ssh_folder, host)
-        ssh_folder.describe(host)
-        reaching.configure(ssh_config=str(ssh_folder.config))
-        fleet_host = await reaching.end(reaching.begin(cpu_host("full")))
-        assert "opened no session" in fleet_host.status.reason
-        assert "MaxSessions" in fleet_host.status.hint
+    with own_sshd(ssh_folder, "MaxSessions 0\n", "full"):
+        host = await reaching.over(ssh_folder, "full")
+        assert "opened no session" in host.status.reason
+        assert "MaxSessions" in host.status.hint
         await reaching.close()
-    finally:
-        ssh_folder.stop()
 
 
 async def test_a_home_that_is_not_ascii_under_the_posix_locale(
@@ -154,8 +134,7 @@ async def test_a_home_that_is_not_ascii_under_the_posix_locale(
     start_asyncssh("ssh1", environ={**environ, "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"})
     (home / "python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     (home / "python").chmod(0o755)
-    reaching.configure(ssh_config=str(ssh_folder.config))
-    host = await reaching.end(reaching.begin(cpu_host("ssh1", python="~/python")))
+    host = await reaching.over(ssh_folder, python="~/python")
     assert (host.state, host.status.reason) == (S.READY, "")
 
 

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import asyncssh
@@ -21,16 +20,8 @@ from gputui.fleet.ssh import connector
 from gputui.fleet.ssh.connection import ControlMaster
 from gputui.model.hosts import Host
 from gputui.model.snapshot import HostState as S
-from tests.fleet.conftest import BOUND_S, Reaching
-from tests.sshd import (
-    SSHD,
-    AsyncsshServer,
-    Namespaces,
-    SshHost,
-    SshHosts,
-    unavailable,
-    wait_for_ssh,
-)
+from tests.fleet.conftest import BOUND_S, Reaching, free_port, own_sshd
+from tests.sshd import AsyncsshServer, Namespaces, SshHost, SshHosts
 
 Start = Callable[..., AsyncsshServer]
 
@@ -61,8 +52,7 @@ async def test_the_pack_is_sent_once_and_only_this_user_may_read_it(
     reaching: Reaching, start_asyncssh: Start, ssh_folder: SshHosts
 ) -> None:
     start_asyncssh("ssh1")
-    reaching.configure(ssh_config=str(ssh_folder.config))
-    host = await reaching.end(reaching.begin(cpu_host("ssh1")))
+    host = await reaching.over(ssh_folder)
     (path,) = (ssh_folder.folder / "cache" / "gputui").iterdir()
     assert path.name == f"agent-{reaching.shared_pack.hash}.pyz"
     assert path.stat().st_mode & 0o077 == 0
@@ -89,8 +79,7 @@ async def test_what_a_login_shell_prints_is_skipped(
     reaching: Reaching, start_asyncssh: Start, ssh_folder: SshHosts
 ) -> None:
     start_asyncssh("ssh1", banner='Welcome!\n["Pong", 7]\nno newline at the end: ')
-    reaching.configure(ssh_config=str(ssh_folder.config))
-    assert (await reaching.end(reaching.begin(cpu_host("ssh1")))).state is S.READY
+    assert (await reaching.over(ssh_folder)).state is S.READY
 
 
 @pytest.mark.parametrize("shell", ["sh", "bash", "tcsh", "zsh", "fish", "ksh"])
@@ -150,8 +139,7 @@ async def test_an_unknown_host_key_is_refused_with_fingerprint_and_command(
     reaching: Reaching, asyncssh_hosts: SshHosts
 ) -> None:
     asyncssh_hosts.known_hosts.write_text("")
-    reaching.configure(ssh_config=str(asyncssh_hosts.config))
-    host = await reaching.end(reaching.begin(cpu_host("ssh1")))
+    host = await reaching.over(asyncssh_hosts)
     fingerprint = asyncssh.read_public_key(f"{asyncssh_hosts.host_key}.pub").get_fingerprint()
     assert fingerprint in host.status.reason
     assert f"-F {asyncssh_hosts.config} ssh1 true" in host.status.hint
@@ -186,17 +174,6 @@ async def test_a_changed_host_key_is_refused_whoever_is_there(
     assert "ssh-keygen -R" in host.status.hint
 
 
-async def test_a_host_key_of_another_kind_than_the_known_one_is_a_changed_key(
-    reaching: Reaching, asyncssh_hosts: SshHosts
-) -> None:
-    other = asyncssh.generate_private_key("ecdsa-sha2-nistp256").export_public_key().decode()
-    where = asyncssh_hosts.known_hosts.read_text().split()[0]
-    asyncssh_hosts.known_hosts.write_text(f"{where} {other}")
-    reaching.configure(ssh_config=str(asyncssh_hosts.config))
-    host = await reaching.end(reaching.begin(cpu_host("ssh1")))
-    assert "has changed" in host.status.reason
-
-
 @pytest.mark.slow
 async def test_the_time_a_person_takes_does_not_count(
     reaching: Reaching, asyncssh_hosts: SshHosts
@@ -218,13 +195,7 @@ async def test_the_time_a_person_takes_does_not_count(
 async def test_a_server_that_waits_for_no_person_is_connected_to_again(
     reaching: Reaching, ssh_folder: SshHosts
 ) -> None:
-    if SSHD is None:
-        unavailable("there is no sshd")
-    hurried = SshHost("ssh1", "127.0.0.1", free_port(), getpass.getuser())
-    ssh_folder.start_sshd(hurried, settings="LoginGraceTime 4\n")
-    try:
-        wait_for_ssh(ssh_folder, hurried)
-        ssh_folder.describe(hurried)
+    with own_sshd(ssh_folder, "LoginGraceTime 4\n", "ssh1"):
         ssh_folder.known_hosts.write_text("")
         reaching.configure(ssh_config=str(ssh_folder.config))
         host = reaching.begin(cpu_host("ssh1"))
@@ -241,8 +212,6 @@ async def test_a_server_that_waits_for_no_person_is_connected_to_again(
         assert (await reaching.end(host)).status.reason == ""
         assert len(questions) == 1
         await reaching.close()
-    finally:
-        ssh_folder.stop()
 
 
 async def test_a_host_is_reached_through_a_connection_that_the_users_ssh_holds(
@@ -360,41 +329,20 @@ async def test_another_python_is_refused_with_both_versions(
 async def test_an_sshd_that_drops_connections_past_its_limit_is_tried_again(
     reaching: Reaching, ssh_folder: SshHosts
 ) -> None:
-    if SSHD is None:
-        unavailable("there is no sshd")
-    first = SshHost("many1", "127.0.0.1", free_port(), getpass.getuser())
-    aliases = [replace(first, name=f"many{number}") for number in range(1, 9)]
-    ssh_folder.start_sshd(first, settings="MaxStartups 2:100:2\n")
-    try:
-        wait_for_ssh(ssh_folder, first)
-        ssh_folder.describe(*aliases)
+    names = [f"many{number}" for number in range(1, 9)]
+    with own_sshd(ssh_folder, "MaxStartups 2:100:2\n", *names):
         reaching.configure(ssh_config=str(ssh_folder.config))
-        hosts = [reaching.begin(cpu_host(alias.name)) for alias in aliases]
+        hosts = [reaching.begin(cpu_host(name)) for name in names]
         await asyncio.gather(*map(reaching.end, hosts))
-        assert [host.status.reason for host in hosts] == [""] * len(aliases)
+        assert [host.status.reason for host in hosts] == [""] * len(names)
         await reaching.close()
-    finally:
-        ssh_folder.stop()
-
-
-async def test_a_wrong_passphrase_is_a_failure_in_words(
-    reaching: Reaching, asyncssh_hosts: SshHosts
-) -> None:
-    asyncssh_hosts.encrypt_client_key("open")
-    reaching.configure(ssh_config=str(asyncssh_hosts.config))
-    host = reaching.begin(cpu_host("ssh1"))
-    reaching.listeners["ssh1"].answers += ["wrong"]
-    await reaching.end(host)
-    assert host.state is S.FAILED
-    assert "passphrase" in host.status.reason.lower()
 
 
 async def test_an_encrypted_key_that_nobody_opens_is_a_refused_login(
     reaching: Reaching, asyncssh_hosts: SshHosts
 ) -> None:
     asyncssh_hosts.encrypt_client_key("open")
-    reaching.configure(ssh_config=str(asyncssh_hosts.config))
-    host = await reaching.end(reaching.begin(cpu_host("ssh1")))
+    host = await reaching.over(asyncssh_hosts)
     assert host.status.failed_stage == "authenticating"
     assert "ssh-a" in host.status.hint
 
@@ -455,8 +403,7 @@ async def test_a_cut_connection_is_made_again(
     reaching: Reaching, start_asyncssh: Start, ssh_folder: SshHosts
 ) -> None:
     server = start_asyncssh("ssh1")
-    reaching.configure(ssh_config=str(ssh_folder.config))
-    host = await reaching.end(reaching.begin(cpu_host("ssh1")))
+    host = await reaching.over(ssh_folder)
     listener = reaching.listeners["ssh1"]
     server.drop_connections()
     await listener.until(lambda: S.RECONNECTING in listener.states)
@@ -490,9 +437,3 @@ async def test_a_host_that_falls_off_the_network_is_silent_and_comes_back(
         namespace_hosts.mend(cut)
     assert listener.states[-2:] == [S.SILENT, S.RECONNECTING]
     assert (await reaching.end(host)).state is S.READY
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port

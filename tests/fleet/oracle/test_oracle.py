@@ -117,7 +117,7 @@ def long_or_not(row: Row) -> Any:
 def test_gputui_does_what_ssh_does(results: Results, row: Row) -> None:
     ssh, gputui = results[row.name]["ssh"], results[row.name]["gputui"]
     said = f"ssh: {ssh['words']}\ngputui: {gputui['words']}"
-    expected = row.expect if ssh_version() >= row.since else "configuration"
+    expected = row.expected if ssh_version() >= row.since else "configuration"
     assert gputui["result"] == ssh["result"] == expected, said
     assert tuple(gputui["asked"]) == tuple(ssh["asked"]) == row.asked, said
     assert (gputui["sent"], gputui["remembered"]) == (ssh["sent"], ssh["remembered"]), said
