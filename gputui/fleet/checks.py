@@ -240,14 +240,11 @@ def _is(device: DeviceReading, gpu: str) -> bool:
 
 def _no_gpu(facts: Facts) -> str:
     """Return why no GPU can be used."""
-    if facts.devices and facts.cuda_visible_devices is not None:
-        return (
-            f"none of its {len(facts.devices)} GPUs may be used: "
-            f"CUDA_VISIBLE_DEVICES={facts.cuda_visible_devices!r} there"
-        )
-    if facts.devices:
-        return f"none of its {len(facts.devices)} GPUs may be used"
-    return "; ".join(("no GPU", *facts.warnings))
+    if not facts.devices:
+        return "; ".join(("no GPU", *facts.warnings))
+    visible = facts.cuda_visible_devices
+    why = "" if visible is None else f": CUDA_VISIBLE_DEVICES={visible!r} there"
+    return f"none of its {len(facts.devices)} GPUs may be used{why}"
 
 
 def used_by_others(device: DeviceReading) -> bool:
@@ -306,9 +303,12 @@ def overreach(host: str, message: FromAgent, facts: Facts | None, owners: Mappin
             for device in others:
                 if device.uuid not in own:
                     return f"its agent reports {device.uuid}, a GPU of {owners[device.uuid]}"
-        case WorkerStarted(name=name) | WorkerReady(name=name) | WorkerExited(name=name):
-            names = (name,)
-        case LogLines(worker=name):
+        case (
+            WorkerStarted(name=name)
+            | WorkerReady(name=name)
+            | WorkerExited(name=name)
+            | LogLines(worker=name)
+        ):
             names = (name,)
         case Facts(running=running, devices=devices):
             names = (worker.name for worker in running)

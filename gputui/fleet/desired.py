@@ -5,6 +5,7 @@
 again after its changes came about changes nothing. Pure.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -205,9 +206,8 @@ def _slots(actual: Actual, quotas: Mapping[str, int]) -> list[WorkerSpec]:
     """Return every worker that could run, each running one among them."""
     highest: dict[str, int] = {}
     for name, host in actual.running.items():
-        number = name.rpartition(":cpu")[2]
-        if number.isdecimal() and name == f"{host}:cpu{number}":
-            highest[host] = max(highest.get(host, 0), int(number) + 1)
+        if found := re.fullmatch(r".*:cpu([0-9]+)", name):
+            highest[host] = max(highest.get(host, 0), int(found[1]) + 1)
     return [
         spec
         for host, capacity in actual.able()

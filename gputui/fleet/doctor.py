@@ -70,14 +70,18 @@ def examined(agent: LoneAgent, port: Reached, settings: FleetSettings) -> Iterat
         yield from folders(host, opened.greeting)
     where = f"{bracketed(port.host)}:{port.port}"
     if port.error:
-        text = f"cannot reach this machine at {where}: {port.error}"
-        yield Finding(name, "port", Verdict.BAD, text, checks.PORT_HINT)
+        reason = f"cannot reach this machine at {where}: {port.error}"
+        yield Finding(name, "port", Verdict.BAD, reason, checks.PORT_HINT)
     else:
         yield Finding(name, "port", Verdict.GOOD, f"reaches this machine at {where}")
     if agent.dropped:
-        text = f"its sshd dropped {agent.dropped} connections before it took this one"
-        hint = "raise MaxStartups in its sshd_config"
-        yield Finding(name, "sessions", Verdict.DOUBTFUL, text, hint)
+        yield Finding(
+            name,
+            "sessions",
+            Verdict.DOUBTFUL,
+            f"its sshd dropped {agent.dropped} connections before it took this one",
+            "raise MaxStartups in its sshd_config",
+        )
 
 
 async def _try_port(settings: FleetSettings, opened: OpenedAgent, ask: AskAgent) -> Reached:
@@ -158,25 +162,37 @@ def unreached(host: Host, error: HostError) -> Iterator[Finding]:
 def shell(host: Host, took_s: float) -> Iterator[Finding]:
     """Yield that a host's login shell is slow, where it is."""
     if took_s > SLOW_SHELL_S:
-        text = f"its login shell took {took_s:.0f} s to start Python: so does every start"
-        hint = f"look at what it runs before a command: `ssh {host.ssh_name} true`"
-        yield Finding(host.name, "shell", Verdict.DOUBTFUL, text, hint)
+        yield Finding(
+            host.name,
+            "shell",
+            Verdict.DOUBTFUL,
+            f"its login shell took {took_s:.0f} s to start Python: so does every start",
+            f"look at what it runs before a command: `ssh {host.ssh_name} true`",
+        )
 
 
 def folders(host: Host, greeting: Greeting) -> Iterator[Finding]:
     """Yield where a host keeps the agent, and that its TMPDIR is no place for sockets."""
     usable = [path for path, problem in greeting.cache if not problem]
     for path, problem in [each for each in greeting.cache if each[1]][:1]:
-        text = f"{path}: {problem}; the agent is kept in {', '.join(usable) or 'a new folder'}"
-        hint = f"there: remove {path}, or make it your own"
-        yield Finding(host.name, "cache", Verdict.DOUBTFUL, text, hint)
+        yield Finding(
+            host.name,
+            "cache",
+            Verdict.DOUBTFUL,
+            f"{path}: {problem}; the agent is kept in {', '.join(usable) or 'a new folder'}",
+            f"there: remove {path}, or make it your own",
+        )
         return
     if usable:
         yield Finding(host.name, "cache", Verdict.GOOD, usable[0])
     if len(greeting.temporary.encode()) > MAX_TMPDIR_BYTES:
-        text = f"TMPDIR is too long for sockets, which are kept in /tmp: {greeting.temporary}"
-        hint = "set a shorter TMPDIR there where /tmp is not to be used"
-        yield Finding(host.name, "sockets", Verdict.DOUBTFUL, text, hint)
+        yield Finding(
+            host.name,
+            "sockets",
+            Verdict.DOUBTFUL,
+            f"TMPDIR is too long for sockets, which are kept in /tmp: {greeting.temporary}",
+            "set a shorter TMPDIR there where /tmp is not to be used",
+        )
 
 
 def shared_homes(homes: Mapping[str, str]) -> Iterator[Finding]:
@@ -195,9 +211,9 @@ def families(addresses: Mapping[str, str]) -> Iterator[Finding]:
     >>> [(each.host, each.text) for each in found]
     [('b', 'reached at fd00::7, and a at 10.0.0.7: either must reach the other')]
     """
-    outward = {name: each for name, each in addresses.items() if not is_loopback(each)}
-    for name, address in outward.items():
-        first, where = next(iter(outward.items()))
+    outward = [(name, each) for name, each in addresses.items() if not is_loopback(each)]
+    for name, address in outward:
+        first, where = outward[0]
         if not same_family(address, where):
             text = f"reached at {address}, and {first} at {where}: either must reach the other"
             yield Finding(name, "address", Verdict.DOUBTFUL, text, checks.FAMILY_HINT)

@@ -30,7 +30,7 @@ from gputui.errors import HostError
 from gputui.fleet.addresses import is_loopback
 from gputui.fleet.ssh.configuration import SSH_PORT, SshConfiguration, substitute
 from gputui.fleet.stages import Question, Stages
-from gputui.process.child import ending, run
+from gputui.process.child import Ended, ending, run
 
 logger = logging.getLogger(__name__)
 
@@ -64,12 +64,17 @@ async def find(paths: Iterable[str], name: str) -> list[Entry]:
     found: list[Entry] = []
     for path in paths:
         if Path(path).is_file() and os.access(path, os.R_OK):
-            ended = await run(["ssh-keygen", "-F", name, "-f", path], BOUND_S)
-            if ended.status not in (0, 1):
-                said = "; ".join(ended.last_log_lines) or f"took more than {BOUND_S:g} s"
-                raise ValueError(f"ssh-keygen -F {name} -f {path}: {said}")
-            found += entries(ended.output)
+            found += entries((await _keygen("-F", name, "-f", path)).output)
     return found
+
+
+async def _keygen(*arguments: str) -> Ended:
+    """Have ssh-keygen look something up; raises ValueError where it fails."""
+    ended = await run(["ssh-keygen", *arguments], BOUND_S)
+    if ended.status in (0, 1):
+        return ended
+    said = "; ".join(ended.last_log_lines) or f"took more than {BOUND_S:g} s"
+    raise ValueError(f"ssh-keygen {' '.join(arguments)}: {said}")
 
 
 def entries(output: str) -> Iterator[Entry]:
@@ -188,11 +193,10 @@ def preferred(known: Iterable[Entry], algorithms: Sequence[str]) -> Sequence[str
     authority = any(entry.marker == AUTHORITY for entry in known)
     if not algorithms or _plain(algorithms[0]) in kinds:
         return algorithms
-
-    def comes_last(name: str) -> bool:
-        return _plain(name) not in kinds and not (authority and "-cert-" in name)
-
-    return sorted(algorithms, key=comes_last)
+    first = [
+        each for each in algorithms if _plain(each) in kinds or (authority and "-cert-" in each)
+    ]
+    return [*first, *(each for each in algorithms if each not in first)]
 
 
 class HostKeys:
@@ -221,8 +225,8 @@ class HostKeys:
         `address` is where a direct connection leads, "" through others.
         """
         configuration, doubt = self._configuration, ""
-        for_localhost = not configuration.is_on("nohostauthenticationforlocalhost")
-        if not for_localhost and not self._alias and is_loopback(address):
+        local = is_loopback(address) and not self._alias
+        if local and configuration.is_on("nohostauthenticationforlocalhost"):
             return True
         if await self._is_listed_as_revoked(shown):
             raise self._revoked(shown)
@@ -406,10 +410,7 @@ async def _is_in_krl(path: str, shown: Shown) -> bool:
     with tempfile.NamedTemporaryFile("w", suffix=".pub") as key:
         key.write(f"{kind_of(shown.blob)} {base64.b64encode(shown.blob).decode()}\n")
         key.flush()
-        ended = await run(["ssh-keygen", "-Q", "-f", path, key.name], BOUND_S)
-    if ended.status not in (0, 1):
-        raise ValueError("; ".join(ended.last_log_lines) or f"took more than {BOUND_S:g} s")
-    return ended.status == 1
+        return (await _keygen("-Q", "-f", path, key.name)).status == 1
 
 
 def signed_with(shown: Shown) -> str:
