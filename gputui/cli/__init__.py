@@ -24,7 +24,7 @@ __all__ = ["main"]
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """How a write to a file may fail."""
 MOST_SAID = 10_000
-"""Characters of an error; the record of a run has all of them."""
+"""Characters of an error, which may hold all of an array; a run's record has all of them."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -60,7 +60,11 @@ def run_command(argv: list[str]) -> int:
 
     before, after = _split_at_dashes(argv)
     try:
-        _check_folder()
+        try:
+            Path.cwd()  # else no path would mean anything
+        except OSError as error:
+            hint = "cd to another one"
+            raise UsageError(f"the folder you are in: {error.strerror}; {hint}") from error
         result = gputui.main(
             before, prog_name="gputui", standalone_mode=False, obj=tuple(after or ())
         )
@@ -72,7 +76,9 @@ def run_command(argv: list[str]) -> int:
         print("gputui: interrupted", file=sys.stderr)
         return int(ExitCode.INTERRUPTED)
     except GputuiError as error:
-        print(f"gputui: {_cut(safe_lines(str(error)))}", file=sys.stderr)
+        text = safe_lines(str(error))
+        more = f" … ({len(text):,} characters)" if len(text) > MOST_SAID else ""
+        print(f"gputui: {text[:MOST_SAID]}{more}", file=sys.stderr)
         return int(error.exit_code)
     except ValueError as error:
         if not str(error).startswith("A dask config file at "):
@@ -82,39 +88,15 @@ def run_command(argv: list[str]) -> int:
         print(f"gputui: {safe_lines(str(malformed(error)))}", file=sys.stderr)
         return int(ExitCode.WRONG_USAGE)
     except SystemExit:
-        if _is_read():
+        poll = select.poll()
+        poll.register(1, 0)
+        if not poll.poll(0):  # stdout has a reader
             raise
         return int(ExitCode.DONE)  # click exits with 1 where nobody reads on, as below `head`
     except OSError as error:
         if error.errno not in NO_ROOM or error.filename is not None:
             raise
         return _unwritten(error)
-
-
-def _cut(text: str) -> str:
-    """Return a text that a terminal can show: an error may hold all of an array.
-
-    >>> _cut("short"), len(_cut("x" * 10**6)) < 2 * MOST_SAID
-    ('short', True)
-    """
-    if len(text) <= MOST_SAID:
-        return text
-    return f"{text[:MOST_SAID]} … ({len(text):,} characters)"
-
-
-def _is_read() -> bool:
-    """Return whether stdout still has a reader."""
-    poll = select.poll()
-    poll.register(1, 0)
-    return not poll.poll(0)
-
-
-def _check_folder() -> None:
-    """Raise UsageError where the working directory is gone: no path would mean anything."""
-    try:
-        Path.cwd()
-    except OSError as error:
-        raise UsageError(f"the folder you are in: {error.strerror}; cd to another one") from error
 
 
 def _unwritten(error: OSError) -> int:

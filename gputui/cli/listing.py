@@ -13,7 +13,7 @@ from typing import Any
 
 from gputui.errors import PresetError, UsageError
 from gputui.model.plain_text import aligned, safe_lines
-from gputui.presets import Figure, Parameter, Preset, get, names
+from gputui.presets import Preset, get, names
 from gputui.presets.definition import json_text
 from gputui.presets.registry import write_new
 from gputui.runs import RunRecord, find, recorded, text
@@ -33,39 +33,34 @@ gputui --run mine.py:PRESET     run a preset of your own"""
 def presets(words: tuple[str, ...], as_json: bool) -> int:
     """Print all presets, or one with its parameters, or write a new one.
 
-    Raises PresetError for an unknown name, or one that cannot be written.
+    Raises PresetError for an unknown name, or one that cannot be written. Presets that cannot be
+    imported are named on stderr.
     """
     if words[:1] == ("new",):
         return _new(words[1:], as_json)
     chosen = words[1:] if words[:1] == ("show",) else words
     if len(chosen) > 1 or (words and not chosen):
         raise UsageError("gputui presets NAME shows one preset")
-    found = [get(each) for each in chosen] if chosen else _every()
+    found = []
+    for name in chosen or names():
+        try:
+            found.append(get(name))
+        except PresetError as error:
+            if chosen:
+                raise
+            print(f"gputui: {safe_lines(str(error))}", file=sys.stderr)
     if as_json:
         print(json.dumps([preset_object(preset) for preset in found], indent=1))
     elif chosen:
-        print(
-            described(found[0], f"{chosen[0]}:PRESET" if chosen[0].endswith(".py") else chosen[0])
-        )
+        print(described(found[0], chosen[0] + ":PRESET" * chosen[0].endswith(".py")))
     else:
-        print(listed(found))
+        width = max(len(preset.name) for preset in found)
+        print("\n".join(_hanging(preset.name, width, preset.summary) for preset in found))
         print(MORE, file=sys.stderr)
     return 0
 
 
-def _every() -> list[Preset]:
-    """Return all presets that import; those that do not are named on stderr."""
-    found = []
-    for name in names():
-        try:
-            found.append(get(name))
-        except PresetError as error:
-            print(f"gputui: {safe_lines(str(error))}", file=sys.stderr)
-    return found
-
-
 def _new(words: tuple[str, ...], as_json: bool) -> int:
-
     if len(words) != 1:
         raise UsageError("gputui presets new NAME writes NAME.py and test_NAME.py")
     preset, test = write_new(words[0], Path())
@@ -92,19 +87,15 @@ def preset_object(preset: Preset) -> dict[str, Any]:
     }
 
 
-def listed(found: list[Preset]) -> str:
-    """Return a table of presets with their summaries."""
-    width = max(len(preset.name) for preset in found)
-    return "\n".join(_hanging(preset.name, width, preset.summary) for preset in found)
-
-
 def described(preset: Preset, name: str) -> str:
     """Return a preset, called `name` on the command line, with its parameters and needs."""
-    written = [f"  -p {each.name}={_default(each)}" for each in preset.parameters]
+    written = [f"  -p {each.name}={_written(each.default)}" for each in preset.parameters]
     width = max(map(len, written), default=0)
     lines = [_hanging(f"{preset.name}:", len(preset.name), preset.summary), ""]
     for shown, parameter in zip(written, preset.parameters, strict=True):
-        lines += [_hanging(shown, width, parameter.help), _hanging("", width, _takes(parameter))]
+        on_cpu = parameter.cpu_default
+        takes = parameter.bounds + ("" if on_cpu is None else f"; {_written(on_cpu)} on CPUs")
+        lines += [_hanging(shown, width, parameter.help), _hanging("", width, takes)]
     lines += [""] * bool(written)
     for library in preset.requires:
         where = "" if len(library.backends) > 1 else f" of {library.backends[0]}"
@@ -120,23 +111,12 @@ def _hanging(left: str, width: int, right: str) -> str:
     return textwrap.fill(right, WIDTH, initial_indent=first, subsequent_indent=" " * (width + 2))
 
 
-def _default(parameter: Parameter) -> str:
-    """Return the default, as it would be typed."""
-    if parameter.default is None:
-        return "auto"
-    if isinstance(parameter.default, bool):
-        return str(parameter.default).lower()
-    return _number(parameter.default)
-
-
-def _takes(parameter: Parameter) -> str:
-    """Return a parameter's bounds, and its default on CPUs if that differs."""
-    on_cpu = parameter.cpu_default
-    return parameter.bounds + ("" if on_cpu is None else f"; {_number(on_cpu)} on CPUs")
-
-
-def _number(value: object) -> str:
+def _written(value: object) -> str:
     """Return a value as it may be typed, an integer with its thousands apart."""
+    if value is None:
+        return "auto"
+    if isinstance(value, bool):
+        return str(value).lower()
     return f"{value:_}" if isinstance(value, int) else str(value)
 
 
@@ -186,15 +166,10 @@ def parts(record: RunRecord) -> list[str]:
     if result := kept.get("result"):
         found.append(text(result, kept.get("units")))
     if kept.get("figure"):
-        found.append(drawn(kept["figure"]))
+        from gputui.tui.rendering.figures import figure_text
+
+        found.append(figure_text(kept["figure"]))
     return [safe_lines(part) for part in found]
-
-
-def drawn(figure: Figure | Mapping[str, Any]) -> str:
-    """Return a figure, or that of a record, as text for a terminal."""
-    from gputui.tui.rendering.figures import figure_text
-
-    return figure_text(figure)
 
 
 def facts(record: RunRecord) -> dict[str, Any]:

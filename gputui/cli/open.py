@@ -71,7 +71,12 @@ WHERE: Mapping[str, tuple[str, Mapping[str, str]]] = {
 
 def refuse_elsewhere(given: Mapping[str, str], options: Mapping[str, Any]) -> None:
     """Raise UsageError for options that would do nothing; `given` has each as it is written."""
-    kinds = _kinds(options)
+    kinds = ["demo" if options["demo"] is not None else "attach" if options["attach"] else "start"]
+    if options["preset"] is None:
+        kinds.append("screen")
+    else:
+        is_script = options["preset"].endswith(".py")
+        kinds = ["script" if is_script else "preset", *kinds, "run"]
     refused: dict[str, list[str]] = {}
     for name, written in given.items():
         where, instead = WHERE.get(name, ("", {}))
@@ -88,14 +93,6 @@ def refuse_elsewhere(given: Mapping[str, str], options: Mapping[str, Any]) -> No
         raise UsageError("give HOSTS or --attach NAME, not both")
     if options["demo"] is not None and (options["attach"] or options["hosts"]):
         raise UsageError("--demo simulates its hosts: give neither HOSTS nor --attach")
-
-
-def _kinds(options: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the kind of command that the options make, the most specific first."""
-    source = "demo" if options["demo"] is not None else "attach" if options["attach"] else "start"
-    if options["preset"] is None:
-        return source, "screen"
-    return "script" if options["preset"].endswith(".py") else "preset", source, "run"
 
 
 def open_(ctx: click.Context, /, **options: Any) -> int:
@@ -127,8 +124,13 @@ def run_headless(
     """Compute without a screen; every wrong word is found before anything starts."""
     interrupt_on_signals()
     look_rarely()  # imports leave little behind that is worth looking for
-    if options["as_json"]:
-        _keep_stdout()
+    stdout = sys.__stdout__
+    if options["as_json"] and stdout is not None and sys.stdout is stdout:
+        # What else writes to descriptor 1, such as a process that a preset starts, writes to
+        # stderr: stdout is for one object.
+        stdout.flush()
+        sys.stdout = os.fdopen(os.dup(1), "w", encoding=stdout.encoding, errors=stdout.errors)
+        os.dup2(2, 1)
     try:
         prepared = prepare(script_arguments, given, options)
     except GputuiError as error:
@@ -142,16 +144,6 @@ def run_headless(
     finally:
         interrupt_on_signals()
         remove_old_runs()
-
-
-def _keep_stdout() -> None:
-    """Keep stdout for one object: what else writes to descriptor 1, such as a process that a preset
-    starts, writes to stderr."""
-    stdout = sys.__stdout__
-    if stdout is not None and sys.stdout is stdout:
-        stdout.flush()
-        sys.stdout = os.fdopen(os.dup(1), "w", encoding=stdout.encoding, errors=stdout.errors)
-        os.dup2(2, 1)
 
 
 def remove_old_runs() -> None:
@@ -194,14 +186,21 @@ def _preset(options: dict[str, Any]) -> "Prepared":
     from gputui.presets import get, parse
 
     preset = get(options["preset"])
-    parameters = parse(preset, _pairs(options["parameters"]))
+    pairs: dict[str, str] = {}
+    for word in options["parameters"]:
+        key, equals, value = word.partition("=")
+        if not equals or not key:
+            raise PresetError(f"-p {word}: write key=value")
+        if key in pairs:
+            raise PresetError(f"-p {word}: {key} is given twice")
+        pairs[key] = value
+    parameters = parse(preset, pairs)
     parameters.refuse_mistakes(options["backend"])
 
-    from gputui.cli.listing import drawn
     from gputui.runs.output import checked, refuse_undeclared
 
     refuse_undeclared(preset, options["preset"], options["save"], options["figure"])
-    output = checked(options["save"], options["report"], options["figure"], drawn)
+    output = checked(options["save"], options["report"], options["figure"], _drawn)
     open_cluster = _open_cluster(options)
 
     from gputui.runs.preset_run import run_preset
@@ -210,13 +209,24 @@ def _preset(options: dict[str, Any]) -> "Prepared":
     return partial(run_preset, parameters, output, request, open_cluster)
 
 
+def _drawn(figure: Any) -> str:
+    from gputui.tui.rendering.figures import figure_text  # once there is one
+
+    return figure_text(figure)
+
+
 def _script(arguments: tuple[str, ...], options: dict[str, Any]) -> "Prepared":
     path = Path(options["preset"]).expanduser()
     if path.is_dir():
         raise UsageError(f"--run {path}: is a folder; name the script in it")
-    if not path.is_file():
-        raise UsageError(f"--run {path}: no such file")
-    if _is_preset(path):
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        raise UsageError(f"--run {path}: no such file") from None
+    except OSError as error:
+        raise UsageError(f"--run {path}: {error.strerror}") from error
+    # Run as a script, it would do nothing but define a preset.
+    if re.search(r"^PRESET\b.*=\s*Preset\(", text, re.M) and "__main__" not in text:
         raise UsageError(f"--run {path}: is a preset, not a script: write --run {path}:PRESET")
     open_cluster = _open_cluster(options)
 
@@ -224,15 +234,6 @@ def _script(arguments: tuple[str, ...], options: dict[str, Any]) -> "Prepared":
 
     request = _request(options, {"arguments": list(arguments)})
     return partial(run_script, path, arguments, request, open_cluster)
-
-
-def _is_preset(path: Path) -> bool:
-    """Whether a file, run as a script, would do nothing but define a preset."""
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise UsageError(f"--run {path}: {error.strerror}") from error
-    return bool(re.search(r"^PRESET\b.*=\s*Preset\(", text, re.M)) and "__main__" not in text
 
 
 def _request(options: dict[str, Any], parameters: Mapping[str, Any]) -> "RunRequest":
@@ -249,19 +250,6 @@ def _request(options: dict[str, Any], parameters: Mapping[str, Any]) -> "RunRequ
         as_json=options["as_json"],
         quiet=options["quiet"],
     )
-
-
-def _pairs(words: tuple[str, ...]) -> dict[str, str]:
-    """Return `-p key=value` words as a mapping; raises PresetError."""
-    pairs: dict[str, str] = {}
-    for word in words:
-        key, equals, value = word.partition("=")
-        if not equals or not key:
-            raise PresetError(f"-p {word}: write key=value")
-        if key in pairs:
-            raise PresetError(f"-p {word}: {key} is given twice")
-        pairs[key] = value
-    return pairs
 
 
 def _open_cluster(options: dict[str, Any]) -> "OpenCluster":

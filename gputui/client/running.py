@@ -313,7 +313,7 @@ class RunningCluster(Cluster):  # type: ignore[misc]
     def _update_worker_status(self, op: str, msg: Any) -> None:
         if op != "remove" or msg in self.scheduler_info["workers"]:
             super()._update_worker_status(op, msg)
-        self._later(self._refresh())
+        self._tasks.start(self._refresh(), "looking at the workers")
 
     async def _refresh(self) -> None:
         """Fetch the desired workers."""
@@ -332,18 +332,12 @@ class RunningCluster(Cluster):  # type: ignore[misc]
     def _ask(self, request: Request) -> Any:
         """Send a request to the head at once, also when the result is not awaited."""
         if self.asynchronous:
-            self._rescaling = self._later(self._answered(self._head.begin(request)))
+            self._rescaling = self._tasks.start(self._answered(request), "a request")
             return self._rescaling
-        return self.sync(self._asked_for, request)
+        return self.sync(self._answered, request)
 
-    async def _asked_for(self, request: Request) -> Reply:
-        return await self._answered(self._head.begin(request))
-
-    def _later(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        return self._tasks.start(work, "a request")
-
-    async def _answered(self, reply: "asyncio.Future[Reply]") -> Reply:
-        answer = await reply
+    async def _answered(self, request: Request) -> Reply:
+        answer = await self._head.request(request)
         await self._refresh()
         return answer
 
@@ -378,14 +372,10 @@ class RunningCluster(Cluster):  # type: ignore[misc]
                 up = len(running & self.observed & {*settled.workers}) >= enough
                 if up and (number is not None or self.observed <= self._requested):
                     return
-            if not self._grows_to(enough):
+            adaptive = self._adaptive  # one in this process may ask for so many yet
+            if not (adaptive and adaptive.periodic_callback and enough <= adaptive.maximum):
                 check_enough(settled, enough)
             await asyncio.sleep(LOOK_S)
-
-    def _grows_to(self, number: int) -> bool:
-        """Whether an `Adaptive` in this process may ask for so many yet."""
-        adaptive = self._adaptive
-        return bool(adaptive and adaptive.periodic_callback and number <= adaptive.maximum)
 
     async def _close(self) -> None:
         """Close once, however many ask for it."""
@@ -394,7 +384,12 @@ class RunningCluster(Cluster):  # type: ignore[misc]
     async def _close_once(self) -> None:
         if isinstance(self._adaptive, Adaptive):
             self._adaptive = None  # its loop is the head's
-        self._end_senders()
+        # A client whose scheduler hung up first leaves its sender waiting for 10 ms (distributed
+        # 2026.8). A loop that ends just then drops its timeout, which asyncio writes about.
+        for client in list(Client._instances):
+            ours = client.cluster is self and client.status == "closed"
+            if ours and client.scheduler_comm is not None and client.loop is self.loop:
+                client.scheduler_comm.abort()
         try:
             await super()._close()
         finally:
@@ -404,17 +399,6 @@ class RunningCluster(Cluster):  # type: ignore[misc]
                 await self._let_go()
             finally:
                 self.status = Status.closed
-
-    def _end_senders(self) -> None:
-        """End what clients that are closed have left to send with.
-
-        A client whose scheduler hung up first leaves it waiting for 10 ms (distributed 2026.8). A
-        loop that ends just then drops its timeout, which asyncio writes about to stderr.
-        """
-        for client in list(Client._instances):
-            ours = client.cluster is self and client.status == "closed"
-            if ours and client.scheduler_comm is not None and client.loop is self.loop:
-                client.scheduler_comm.abort()
 
     async def _let_go(self) -> None:
         if self._dropped is not None:
@@ -443,7 +427,7 @@ async def _watch_head(cluster: "weakref.ref[RunningCluster]", connection: HeadCo
     async for message in connection.messages():
         scaled = isinstance(message, EventHappened) and message.event.kind == "scaled"
         if scaled and (held := cluster()) is not None:
-            held._later(held._refresh())
+            held._tasks.start(held._refresh(), "looking at the workers")
             del held
 
 
