@@ -76,9 +76,9 @@ def run_command(argv: list[str]) -> int:
         print("gputui: interrupted", file=sys.stderr)
         return int(ExitCode.INTERRUPTED)
     except GputuiError as error:
-        text = safe_lines(str(error))
+        text = str(error)
         more = f" … ({len(text):,} characters)" if len(text) > MOST_SAID else ""
-        print(f"gputui: {text[:MOST_SAID]}{more}", file=sys.stderr)
+        print(f"gputui: {safe_lines(text[:MOST_SAID])}{more}", file=sys.stderr)
         return int(error.exit_code)
     except ValueError as error:
         if not str(error).startswith("A dask config file at "):
