@@ -68,6 +68,10 @@ class HeadConnection:
         """Called with each message as it arrives."""
         self.why_gone = ""
         """Why the head is gone, once `messages` has ended."""
+        self.forward: Callable[[str], Awaitable[str]] | None = None
+        """Returns the address here that leads to one of the head's, of a head elsewhere."""
+        self.why_cut: Callable[[], str] = str
+        """Returns why the connection ended before the head did; "" where it did not."""
         self.at_close: Callable[[], Awaitable[None]] | None = None
         """Ends what the connection stands on: a head started for it, an SSH connection."""
         self._tasks = Background(self._reading_failed)
@@ -179,14 +183,6 @@ class HeadConnection:
     async def __aexit__(self, *error: object) -> None:
         await self.close()
 
-    async def forwarded(self, address: str) -> str:
-        """Return the address here that leads to one of the head's."""
-        return address
-
-    def why_lost(self) -> str:
-        """Return why the connection ended without a word of the head's."""
-        return GONE
-
     async def _read(self) -> None:
         try:
             async for message in self._channel:
@@ -197,7 +193,7 @@ class HeadConnection:
         except ProtocolError as error:
             self.why_gone = str(error)
         finally:
-            self.why_gone = self.why_gone or self.why_lost()
+            self.why_gone = self.why_gone or self.why_cut() or GONE
             self._ended = True
             for request in self._waiting:
                 self._settle(Refused(request, self.why_gone))
@@ -220,8 +216,10 @@ class HeadConnection:
         """Queue a message; a snapshot takes the place of one that is still unread."""
         match message:
             case SchedulerReady():
-                self.address = await self.forwarded(message.address)
-                self.dashboard = await self.forwarded(message.dashboard)
+                self.address, self.dashboard = message.address, message.dashboard
+                if self.forward is not None:
+                    self.address = await self.forward(self.address)
+                    self.dashboard = await self.forward(self.dashboard)
             case Stopped():
                 self.why_gone = f"the cluster was stopped: {message.reason}"
                 await self._channel.close()

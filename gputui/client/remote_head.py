@@ -106,15 +106,22 @@ class RemoteHead:
                 await self.close()
             raise
         try:
-            connection = await RemoteConnection.open(
+            connection = await HeadConnection.open(
                 cluster.socket, frontend=frontend, snapshots=snapshots, compressed=True
             )
         except HeadError as error:
             await self.close()
             words = filter(None, [str(error), self._hint(cluster)])
             raise type(error)("\n  ".join(words)) from error
-        connection.head, connection.where = self, self._host.name
+        name = connection.attached.name
+        connection.where, connection.forward = self._host.name, self.forwarded
         connection.at_close = self.close
+        connection.why_cut = lambda: (
+            f"the SSH connection to {self._host.name} was cut; the cluster {name} goes on there: "
+            f"gputui attach {self.login}:{name}"
+            if self.is_cut
+            else ""
+        )
         connection.address = await self.forwarded(connection.attached.address)
         connection.dashboard = await self.forwarded(connection.attached.dashboard)
         return connection
@@ -336,26 +343,6 @@ class RemoteHead:
             f"{self._host.name} has gputui {cluster.version}, and this machine {__version__}: "
             f"pip install gputui=={cluster.version} here, or start the cluster again with "
             f"{__version__} there"
-        )
-
-
-class RemoteConnection(HeadConnection):
-    """A connection to a head on another machine."""
-
-    head: RemoteHead
-
-    async def forwarded(self, address: str) -> str:
-        """Return the address here that leads to one of the head's."""
-        return await self.head.forwarded(address)
-
-    def why_lost(self) -> str:
-        """Return why the connection ended: the head did, or SSH's connection."""
-        if not self.head.is_cut:
-            return super().why_lost()
-        name = self.attached.name
-        return (
-            f"the SSH connection to {self.where} was cut; the cluster {name} goes on there: "
-            f"gputui attach {self.head.login}:{name}"
         )
 
 

@@ -20,7 +20,7 @@ from importlib.machinery import ModuleSpec
 from importlib.util import decode_source, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any
 
 from distributed import Client
 from distributed.diagnostics.plugin import SchedulerPlugin, WorkerPlugin
@@ -55,6 +55,8 @@ class Modules(MetaPathFinder, ExecutionLoader):
         self.sources = dict(sources)
         self.left_out = left_out
         """How many modules in the folder were too many."""
+        self.client = ""
+        """The id of the Dask client that has sent them."""
 
     def install(self) -> None:
         """Have imports find these modules first.
@@ -72,10 +74,9 @@ class Modules(MetaPathFinder, ExecutionLoader):
         """Forget these modules, but for those that others have sent alike."""
         if self in sys.meta_path:
             sys.meta_path.remove(self)
-        staying = [each for each in sys.meta_path if isinstance(each, Modules)]
         for name, source in self.sources.items():
             loaded = getattr(sys.modules.get(name), "__loader__", None)
-            alike = any(each.sources.get(name) == source for each in staying)
+            alike = any(each.sources.get(name) == source for each in installed())
             if isinstance(loaded, Modules) and not alike:
                 del sys.modules[name]
 
@@ -116,6 +117,11 @@ class Modules(MetaPathFinder, ExecutionLoader):
     def get_source(self, fullname: str) -> str:
         """Return a module's text, for loading it and for tracebacks."""
         return decode_source(self.sources[fullname].content)
+
+
+def installed() -> list[Modules]:
+    """Return the modules that imports find in this process."""
+    return [each for each in sys.meta_path if isinstance(each, Modules)]
 
 
 def modules_in(folder: Path, first: Collection[str] = ()) -> Modules:
@@ -169,12 +175,8 @@ def _found(folder: Path, parent: str) -> Iterator[tuple[str, Path]]:
 class SchedulerModules(SchedulerPlugin):  # type: ignore[misc]
     """Lets a scheduler unpickle graphs that name the modules."""
 
-    held: ClassVar[dict[str, Modules]] = {}
-    """The modules on this scheduler's cluster, by the client that gave them."""
-
-    def __init__(self, client: str, modules: Modules) -> None:
-        self.name = plugin_name(client)
-        self.client = client
+    def __init__(self, modules: Modules) -> None:
+        self.name = plugin_name(modules.client)
         self.modules = modules
 
     async def start(self, scheduler: Any) -> None:
@@ -187,23 +189,26 @@ class SchedulerModules(SchedulerPlugin):  # type: ignore[misc]
             if time.monotonic() > end:
                 raise UsageError(problem)
             await asyncio.sleep(0.05)
-        replaced = {*self.held} - {*scheduler.clients} | {*self.held} & {self.client}
-        gone = {each: self.held.pop(each) for each in replaced}
-        self.held[self.client] = self.modules  # with nothing awaited since they were compared
-        for client, modules in gone.items():
+        there = {*scheduler.clients} - {self.modules.client}
+        gone = [each for each in installed() if each.client not in there]
+        for modules in gone:
             modules.uninstall()
-            await _forget(scheduler, plugin_name(client))
         try:
-            self.modules.install()
-        except ImportError:
-            del self.held[self.client]
-            raise
+            self.modules.install()  # with nothing awaited since they were compared
+        finally:
+            for modules in gone:
+                name = plugin_name(modules.client)
+                if name in scheduler.worker_plugins:
+                    with contextlib.suppress(OSError):  # a worker that just ends need not answer
+                        await scheduler.unregister_worker_plugin(None, name)
+                if name in scheduler.plugins:
+                    scheduler.remove_plugin(name)
 
     def _clash(self, clients: Container[str]) -> str:
         """Return why these modules cannot be had with those of other clients; "" where they can."""
-        for client, others in self.held.items():
+        for others in installed():
             names = self.modules.clashes(others)
-            if names and client in clients and client != self.client:
+            if names and others.client in clients and others.client != self.modules.client:
                 own, there = self.modules.folder, others.folder
                 where = there if there != own else f"{there}, as it was"
                 return (
@@ -217,8 +222,8 @@ class SchedulerModules(SchedulerPlugin):  # type: ignore[misc]
 class WorkerModules(WorkerPlugin):  # type: ignore[misc]
     """Lets a worker run functions of the modules."""
 
-    def __init__(self, client: str, modules: Modules) -> None:
-        self.name = plugin_name(client)
+    def __init__(self, modules: Modules) -> None:
+        self.name = plugin_name(modules.client)
         self.modules = modules
 
     def setup(self, worker: Any) -> None:
@@ -228,15 +233,6 @@ class WorkerModules(WorkerPlugin):  # type: ignore[misc]
     def teardown(self, worker: Any) -> None:
         """Make room for those of others."""
         self.modules.uninstall()
-
-
-async def _forget(scheduler: Any, name: str) -> None:
-    """Remove the plugins of a client that is gone; a worker that ends just now need not answer."""
-    if name in scheduler.worker_plugins:
-        with contextlib.suppress(OSError):
-            await scheduler.unregister_worker_plugin(None, name)
-    if name in scheduler.plugins:
-        scheduler.remove_plugin(name)
 
 
 def plugin_name(client: str) -> str:
@@ -262,6 +258,7 @@ async def send(client: Client, folder: Path) -> None:
     if modules.left_out:
         text = f"{modules.left_out:,} modules in {folder} are too large to be sent along"
         print(f"gputui: {text}", file=sys.stderr)
-    await client.register_plugin(SchedulerModules(client.id, modules))
+    modules.client = client.id
+    await client.register_plugin(SchedulerModules(modules))
     if modules.sources:
-        await client.register_plugin(WorkerModules(client.id, modules))
+        await client.register_plugin(WorkerModules(modules))

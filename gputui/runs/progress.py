@@ -16,19 +16,13 @@ LINE_EVERY_S = 5.0
 
 
 class Progress:
-    """How far a run is; this shows nothing, and is for `--quiet`."""
+    """A line when a stage begins, every few seconds while it lasts, and when it ends.
 
-    def show(self, step: RunProgress) -> None:
-        """Show a stage and how much of it is done."""
+    With `quiet` it shows nothing.
+    """
 
-    def close(self) -> None:
-        """Show nothing from now on."""
-
-
-class ProgressLines(Progress):
-    """A line when a stage begins, every few seconds while it lasts, and when it ends."""
-
-    def __init__(self) -> None:
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._quiet = quiet
         self._stage = ""
         self._line = ""
         self._told_at = 0.0
@@ -38,10 +32,14 @@ class ProgressLines(Progress):
         now, ended = time.monotonic(), step.total and step.done == step.total
         line = f"{step.stage} {step.done:,}/{step.total:,}" if step.total else step.stage
         news = step.stage != self._stage or (ended and line != self._line)
-        if not news and now - self._told_at < LINE_EVERY_S:
+        if self._quiet or (not news and now - self._told_at < LINE_EVERY_S):
             return
         self._stage, self._line, self._told_at = step.stage, line, now
         print(line, file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        """Show nothing from now on."""
+        self._quiet = True
 
 
 class Bars(Progress):
@@ -60,7 +58,7 @@ class Bars(Progress):
             console=Console(stderr=True),
             redirect_stdout=False,
         )
-        self._stage = ""
+        super().__init__()
         self._tasks: dict[str, TaskID] = {}
         self._bars.start()
 
@@ -85,13 +83,6 @@ class Bars(Progress):
         task = self._tasks.get(self._stage)
         if task is not None and self._bars.tasks[task].total is None:
             self._bars.update(task, completed=1, total=1)
-
-
-def progress(quiet: bool) -> Progress:
-    """Choose how progress is shown: bars on a terminal, lines, or silence."""
-    if quiet:
-        return Progress()
-    return Bars() if sys.stderr.isatty() else ProgressLines()
 
 
 class TaskCounts:

@@ -37,7 +37,7 @@ from gputui.protocol.frontend import (
     ToFrontend,
 )
 from gputui.protocol.shared import LogLines
-from gputui.runs.progress import Progress, TaskCounts, progress
+from gputui.runs.progress import Bars, Progress, TaskCounts
 from gputui.runs.records import Recording, is_script, new_record, status_of
 from gputui.version import __version__
 
@@ -176,7 +176,7 @@ class OngoingRun:
     def quieten(self) -> None:
         """Leave the terminal to another writer from now on."""
         self._bars.close()
-        self._bars = Progress()
+        self._bars = Progress(quiet=True)
 
     def report(self) -> None:
         """Report to the head how the run is."""
@@ -308,7 +308,8 @@ async def recorded_run(request: RunRequest, open_cluster: OpenCluster) -> AsyncI
     )
     recording = Recording(replace(record, started_at=float(asked_at or record.started_at)), warn)
     try:
-        with contextlib.closing(progress(request.quiet)) as bars:
+        on_terminal = sys.stderr.isatty() and not request.quiet
+        with contextlib.closing(Bars() if on_terminal else Progress(quiet=request.quiet)) as bars:
             bars.show(RunProgress("starting", 0, 0))
             recording.stage("starting")
             async with await open_cluster() as connection:

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
+from gputui.model.plain_text import aligned
+
 MOST_ITEMS = 12
 """Of a list that are printed; `--json` has them all."""
 
@@ -107,9 +109,9 @@ def _is_table(value: Any) -> bool:
 
 def _table(rows: Sequence[Mapping[str, Any]], units: Mapping[str, str], most: int) -> list[str]:
     heads, *cells = _rows(rows, units)
-    lines = _aligned([heads, *cells])
+    lines = aligned([heads, *cells])
     if max(map(len, lines)) > most:
-        lines = _aligned([*_broken(heads, cells), *cells])
+        lines = aligned([*_broken(heads, cells), *cells])
     rest = len(rows) - len(cells)
     return lines + ([f"… and {rest:,} more"] if rest else [])
 
@@ -135,13 +137,6 @@ def _broken(heads: Sequence[str], cells: Sequence[Sequence[str]]) -> list[tuple[
     return list(zip(*raised, strict=True))
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(f"{c:<{w}}" for c, w in zip(row, widths, strict=True)).rstrip() for row in rows
-    ]
-
-
 def _cell(value: Any, unit: str = "") -> str:
     """Return one value: numbers with four to ten digits, None as –, a long list cut."""
     if value is None:
@@ -164,7 +159,7 @@ def _cell(value: Any, unit: str = "") -> str:
 def _list(values: Sequence[Any], unit: str) -> str:
     if values and isinstance(values[0], list | tuple):
         rows = values[:MOST_ITEMS]
-        return "\n".join(_aligned([[_cell(each, unit) for each in row] for row in rows]))
+        return "\n".join(aligned([[_cell(each, unit) for each in row] for row in rows]))
     shown = ", ".join(_cell(each, unit) for each in values[:MOST_ITEMS])
     rest = len(values) - MOST_ITEMS
     return f"{shown}, … and {rest:,} more" if rest > 0 else shown

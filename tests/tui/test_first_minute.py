@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from textual.pilot import Pilot
 
-from gputui.cli.showing import named_hosts
+from gputui.client.sources import named_hosts
 from gputui.demo import Shape, open_demo
 from gputui.demo.cluster import DemoConnection
 from gputui.errors import UsageError
