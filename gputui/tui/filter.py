@@ -86,50 +86,42 @@ def _term(term: str, fields: Fields[Row]) -> Matches[Row]:
     if term.startswith("!") and len(term) > 1:
         inner = _term(term[1:], fields)
         return lambda row: not inner(row)
-    if comparison := _COMPARISON.fullmatch(term):
-        name, sign, rest = comparison.groups()
-        if sign == "=" and name in fields.words:
-            return _term(f"{name}:{rest}", fields)
-        return _comparison(comparison, fields)
-    name, colon, pattern = term.partition(":")
-    if colon and name in fields.words:
-        _check_choice(term, pattern, tuple(fields.choices.get(name, ())))
-        return _pattern(pattern, fields.words[name])
-    if colon and (meant := _nearest(name, fields.words)):
+    comparison = _COMPARISON.fullmatch(term)
+    name, sign, rest = comparison.groups() if comparison else term.partition(":")
+    if sign in (":", "=") and name in fields.words:
+        matches: Matches[str] = _pattern(rest, lambda choice: choice)
+        choices = tuple(fields.choices.get(name, ()))
+        if choices and not any(map(matches, choices)):
+            raise FilterError(f"{term}: {no_such('', rest, choices)}")
+        return _pattern(rest, fields.words[name])
+    if comparison:
+        return _comparison(term, name, sign, rest, fields)
+    if sign and (meant := _nearest(name, fields.words)):
         raise FilterError(f"{term}: no field {name}; {meant}")
-    if any(sign in term for sign in "*?"):
+    if any(wild in term for wild in "*?"):
         return _pattern(term, lambda row: fields.everything(row).partition(" ")[0])
     word = term.lower()
     return lambda row: word in fields.everything(row).lower()
 
 
-def _comparison(term: re.Match[str], fields: Fields[Row]) -> Matches[Row]:
-    name, sign, number = term.groups()
-    value_of = fields.numbers.get(name)
-    if value_of is None:
-        if name in fields.words:
-            raise FilterError(f"{term[0]}: {name} is a word: {name}:{number}")
-        raise FilterError(f"{term[0]}: {no_such('field', name, (*fields.numbers, *fields.words))}")
+def _comparison(term: str, name: str, sign: str, number: str, fields: Fields[Row]) -> Matches[Row]:
+    if name in fields.words:
+        raise FilterError(f"{term}: {name} is a word: {name}:{number}")
+    if name not in fields.numbers:
+        raise FilterError(f"{term}: {no_such('field', name, (*fields.numbers, *fields.words))}")
     try:
         bound, sized = _number(number)
     except ValueError:
-        raise FilterError(f"{term[0]}: a number must follow") from None
-    value_of = fields.sizes.get(name, value_of) if sized else value_of
-    compare = COMPARE[sign]
+        raise FilterError(f"{term}: a number must follow") from None
+    value_of = fields.numbers[name]
+    if sized:
+        value_of = fields.sizes.get(name, value_of)
 
     def matches(row: Row) -> bool:
         value = value_of(row)
-        return value is not None and compare(value, bound)
+        return value is not None and COMPARE[sign](value, bound)
 
     return matches
-
-
-def _check_choice(term: str, pattern: str, choices: tuple[str, ...]) -> None:
-    """Raise FilterError for a word that can never be."""
-    can_be = _pattern(pattern, lambda choice: choice)
-    if choices and not any(can_be(choice) for choice in choices):
-        meant = _nearest(pattern, choices) or f"known: {', '.join(choices)}"
-        raise FilterError(f"{term}: no {pattern}; {meant}")
 
 
 def no_such(what: str, name: str, known: Iterable[str]) -> str:
@@ -139,7 +131,8 @@ def no_such(what: str, name: str, known: Iterable[str]) -> str:
     ('no column utli; did you mean util?', 'no column x; known: util, mem')
     """
     known = list(known)
-    return f"no {what} {name}; {_nearest(name, known) or 'known: ' + ', '.join(known)}"
+    meant = _nearest(name, known) or f"known: {', '.join(known)}"
+    return f"no {what} {name}; {meant}" if what else f"no {name}; {meant}"
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
@@ -155,19 +148,13 @@ def _number(text: str) -> tuple[float, bool]:
     ((20.0, False), (95.0, False), (1536.0, True), (600.0, False), (80.0, False))
     """
     found = _NUMBER.fullmatch(text)
-    if found is None:
-        raise ValueError(text)
-    number, unit = float(found[1].replace(",", "")), found[2].upper()
+    number, unit = (found[1].replace(",", ""), found[2].upper()) if found else ("", text)
     size = SIZES.get(unit.removesuffix("B").removesuffix("I"))
-    if size is not None:
-        return number * size, True
-    if unit and unit not in UNITS:
+    if unit and size is None and unit not in UNITS:
         raise ValueError(text)
-    return number * UNITS.get(unit, 1.0), False
+    return float(number) * (size or UNITS.get(unit, 1.0)), size is not None
 
 
 def _pattern(pattern: str, text_of: Callable[[Row], str]) -> Matches[Row]:
-    lowered = pattern.lower()
-    if any(sign in lowered for sign in "*?"):
-        return lambda row: fnmatchcase(text_of(row).lower(), lowered)
-    return lambda row: text_of(row).lower() == lowered
+    lowered = pattern.lower().replace("[", "[[]")
+    return lambda row: fnmatchcase(text_of(row).lower(), lowered)
