@@ -15,6 +15,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
+from textual.fuzzy import Matcher
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
@@ -28,35 +29,19 @@ WIDTH, NAME_CELLS, KEY_CELLS = 78, 15, 5
 """Cells of the palette, of a command's name and of its key."""
 
 
-def score(wanted: str, command: Command) -> int:
-    """Return how well a command matches the typed text; 0 is no match.
-
-    >>> run = Command("run", "Run a preset: choose it and set its parameters", print)
-    >>> [score(wanted, run) for wanted in ("run", "r", "preset", "rn", "reset", "xyz")]
-    [4, 3, 2, 1, 1, 0]
-    """
-    wanted, name, does = wanted.lower().strip(), command.name, command.does.lower()
-    if wanted == name:
-        return 4
-    if any(word.startswith(wanted) for word in name.replace("-", " ").split()):
-        return 3
-    if any(word.startswith(wanted) for word in does.split()):
-        return 2
-    letters = iter(name)
-    return int(wanted in does or wanted in name or all(letter in letters for letter in wanted))
-
-
 def found(
     commands: Iterable[Command], wanted: str, why_not: Callable[[Command], str]
 ) -> list[Command]:
-    """Return the commands that match the typed text: available ones first, then by score.
+    """Return the commands whose names match the typed text, then those that do something so called.
 
-    With nothing typed they are in their own order.
+    Available ones come first. With nothing typed all are in their own order.
     """
-    matching = [each for each in commands if not wanted or score(wanted, each)]
-    if wanted:
-        matching.sort(key=lambda each: -score(wanted, each))
-    return sorted(matching, key=lambda each: bool(why_not(each)))
+    match = Matcher(wanted).match if wanted else lambda _name: 1.0
+    scored = [
+        (match(each.name) or 0.1 * (wanted.lower() in each.does.lower()), each) for each in commands
+    ]
+    order = sorted(scored, key=lambda pair: (bool(why_not(pair[1])), -pair[0]))
+    return [command for score, command in order if score]
 
 
 class Finder(Modal[Command | None]):
