@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.version import Version
 
 import gputui
 
@@ -148,5 +149,8 @@ def test_rich_is_bounded_below_where_textual_can_be_installed() -> None:
             importlib.metadata.requires("textual") or [],
         )
     )
-    least = {spec.version for spec in theirs.specifier if spec.operator == ">="}
-    assert least <= {spec.version for spec in ours.specifier if spec.operator == ">="}
+    our_least, their_least = (
+        next(Version(spec.version) for spec in each.specifier if spec.operator == ">=")
+        for each in (ours, theirs)
+    )
+    assert our_least >= their_least

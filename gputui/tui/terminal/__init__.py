@@ -7,8 +7,9 @@ one of these is gone is refused with a sentence, before anything is drawn.
 
 import contextlib
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib import import_module, metadata
+from operator import attrgetter
 
 from gputui.errors import GputuiError
 
@@ -26,24 +27,17 @@ ATTRIBUTES = ("_app", "_file", "_loop", "exit_event", "fileno")
 """What an instance of the driver has."""
 
 
-def require(names: tuple[str, ...] = PRIVATE) -> None:
+def require(names: Iterable[str] = PRIVATE) -> None:
     """Raise GputuiError where this release of Textual lacks one of these."""
     for name in names:
         module, _, path = name.partition(":")
         try:
-            found = import_module(module)
-            for part in path.split("."):
-                found = getattr(found, part)
-        except (ImportError, AttributeError):
-            refuse(name)
-
-
-def refuse(name: str) -> None:
-    """Raise GputuiError because of a part of Textual that is gone."""
-    raise GputuiError(
-        f"Textual {metadata.version('textual')} has no {name}, which the screen draws with; "
-        "install the release that it was tested with: pip install 'textual==8.2.*'"
-    )
+            attrgetter(path)(import_module(module))
+        except (ImportError, AttributeError) as error:
+            raise GputuiError(
+                f"Textual {metadata.version('textual')} has no {name}, which the screen draws "
+                "with; install the release that it was tested with: pip install 'textual==8.2.*'"
+            ) from error
 
 
 ASK_S = 0.5

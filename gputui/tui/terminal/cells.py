@@ -9,9 +9,8 @@ character's width may differ, the cursor is placed again.
 import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from itertools import pairwise
 
-from rich.cells import cell_len, get_character_cell_size
+from rich.cells import split_graphemes
 
 FRAME = re.compile(r"\x1b\[\d+;\d+H(?:[^\x00-\x09\x0b-\x1f\x7f-\x9f]+|\x1b\[[\d;]*[Hm])*")
 """Text, styles and cursor positions, beginning with one of these."""
@@ -20,8 +19,6 @@ Cell = tuple[str, str]
 """A text and its style."""
 UNKNOWN: Cell = ("\x00", "")
 """An unknown cell; no frame holds it."""
-JOINING = "\u200d\ufe0f"
-"""The joiner and the selector of emoji: Rich decides their width."""
 
 Run = tuple[str, int, int, str]
 """Cells of one style: the style, their line, their first column, their text."""
@@ -159,19 +156,7 @@ def _parted(text: str) -> Sequence[str]:
     (['a', '名', '', 'b'], ['♥️', '', '!'])
     """
     cells: list[str] = []
-    for char, width in zip(text, _widths(text), strict=True):
-        if width and char not in JOINING:
-            cells += [char] + [""] * (width - 1)
-        elif cells:
-            last = max(place for place, cell in enumerate(cells) if cell)
-            cells[last] += char
-            cells += [""] * width
+    for start, end, width in split_graphemes(text)[0]:
+        if width:
+            cells += [text[start:end]] + [""] * (width - 1)
     return cells
-
-
-def _widths(text: str) -> list[int]:
-    """Return by how many columns each character widens the text."""
-    if not any(char in text for char in JOINING):
-        return [get_character_cell_size(char) for char in text]
-    ends = [cell_len(text[:end]) for end in range(len(text) + 1)]
-    return [after - before for before, after in pairwise(ends)]

@@ -31,7 +31,7 @@ from textual.events import Key, Paste, Resize
 from textual.message import Message
 
 from gputui.tui.rendering.format import to_ascii
-from gputui.tui.terminal import ATTRIBUTES, refuse, require
+from gputui.tui.terminal import require
 from gputui.tui.terminal.cells import Cells
 
 START, END = "\x1b[200~", "\x1b[201~"
@@ -111,9 +111,6 @@ class CellDriver(LinuxDriver):
     def __init__(self, app: App[Any], **options: Any) -> None:
         require()
         super().__init__(app, **options)
-        for name in ATTRIBUTES:
-            if not hasattr(self, name):
-                refuse(f"LinuxDriver.{name}")
         self._cells = Cells()
 
     def _get_terminal_size(self) -> tuple[int, int]:
