@@ -79,7 +79,6 @@ class ScreenApp(App[int]):
     ) -> None:
         super().__init__(ansi_color=True if colourless() else None)
         self.remembered = remembered or Remembered()
-        remembered_theme = self.remembered.now.theme
         self.readonly = readonly
         self.ascii_only = ascii_only
         self.clock = clock
@@ -101,7 +100,7 @@ class ScreenApp(App[int]):
         self.head = Attachment(self, open_connection, start_again)
         self.stage = ViewSwitcher(self.registry)
         self.prompt = Prompt(self.focus_view)
-        self._wanted_theme = WITHOUT_COLOUR if self.no_color else theme or remembered_theme
+        self._wanted_theme = WITHOUT_COLOUR if self.no_color else theme or self.remembered.now.theme
         self._starting = True
         """Whether the start view gives way to the fleet by itself when all hosts are settled."""
         self._drawn_at = 0.0
@@ -343,20 +342,18 @@ class ScreenApp(App[int]):
         self._starting = self._starting and name == "hosts"
         view = await self.stage.bring(name)
         view.show(self.watched)
-        if view is self.view and not self.prompt.active:
-            view.focus_body()
+        self.focus_view()
         self.call_after_refresh(self._enter, view, key)
 
     def _enter(self, view: View, key: str) -> None:
         self.draw()
         if key:
             view.go_to(key)
-        if view is self.view and not self.prompt.active:
-            view.focus_body()
+        self.focus_view()
 
     def focus_view(self) -> None:
         """Give the focus back to the view in sight."""
-        if self.view is not None:
+        if self.view is not None and not self.prompt.active:
             self.view.focus_body()
 
     def go_to(self, name: str, key: str = "") -> None:
@@ -372,8 +369,7 @@ class ScreenApp(App[int]):
 
     async def ask(self, modal: "Modal[Result]") -> "Result":
         """Open a dialog at once, and return its result; for use in a worker."""
-        opened = self.push_screen(modal, wait_for_dismiss=True)
-        return await asyncio.shield(opened)
+        return await asyncio.shield(self.push_screen(modal, wait_for_dismiss=True))
 
     @property
     def busy_asking(self) -> bool:

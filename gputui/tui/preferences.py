@@ -6,12 +6,13 @@ entries that no longer exist.
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 DEMO_FILE = "demo.json"
+LISTS = ("columns", "lines", "pressed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,19 +42,14 @@ def load(path: Path) -> Preferences:
         return Preferences()
     try:
         known = json.loads(path.read_text(encoding="utf-8"))
-        forms = {str(name): _texts(texts) for name, texts in known.get("forms", {}).items()}
-        words = {name: _words(known.get(name, ())) for name in ("columns", "lines", "pressed")}
+        forms = {
+            str(preset): {str(name): str(text) for name, text in texts.items()}
+            for preset, texts in known.get("forms", {}).items()
+        }
+        words = {name: tuple(map(str, known.get(name, ()))) for name in LISTS}
         return Preferences(str(known["theme"]), str(known["zoom"]), forms=forms, **words)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError("not a file of this version") from error
-
-
-def _words(known: Iterable[object]) -> tuple[str, ...]:
-    return tuple(str(word) for word in known)
-
-
-def _texts(known: Mapping[object, object]) -> dict[str, str]:
-    return {str(name): str(text) for name, text in known.items()}
 
 
 def save(path: Path, preferences: Preferences) -> None:
