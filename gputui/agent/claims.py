@@ -17,7 +17,7 @@ import os
 import stat
 import tempfile
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 
@@ -138,19 +138,26 @@ class Claims:
 
     def seen(self, uuids: Iterable[str]) -> dict[str, Claim]:
         """Return the claim on each of these GPUs that is held, by anybody."""
-        holders = procfs.flock_holders()
-        found = {}
+        holders, found = procfs.flock_holders(), {}
         for uuid in uuids:
             if holder := self._holder(f"{uuid}.lock", holders):
-                note = self._note(f"{uuid}.{holder[1]}.note", holder[1])
-                found[uuid] = _claim(holder, note)
+                said = self._read(f"{uuid}.{holder[1]}.note", holder[1])
+                found[uuid] = _claim(holder, said)
         return found
 
     def tickets(self) -> tuple[Ticket, ...]:
         """Return the waiting users in order; stopped processes do not count."""
-        holders = procfs.flock_holders()
-        names = sorted(path.name for path in self._folder.glob("ticket-*"))
-        return tuple(ticket for name in names if (ticket := self._live_ticket(name, holders)))
+        holders, found = procfs.flock_holders(), []
+        for name in sorted(path.name for path in self._folder.glob("ticket-*")):
+            holder = self._holder(name, holders)
+            if holder is None or (holder[0] and procfs.is_stopped(holder[0])):
+                continue
+            said = self._read(name, holder[1])
+            uuids, gpus = said.get("uuids"), said.get("gpus")
+            if isinstance(uuids, list) and isinstance(gpus, int):
+                claim = _claim(holder, said.get("note"))
+                found.append(Ticket(name, claim, tuple(map(str, uuids)), gpus))
+        return tuple(found)
 
     def wait_in_line(self, uuids: Collection[str], gpus: int, note: Note) -> None:
         """Take a ticket for `gpus` of these; it lasts until `leave_line`.
@@ -185,24 +192,22 @@ class Claims:
 
         The caller has looked at `ahead`. Raises OSError where the folder takes no file.
         """
-        taken: dict[str, int] = {}
-        try:
+        with contextlib.ExitStack() as undo:
+            taken: dict[str, int] = {}
             # All in one order, so that no two of them wait for each other in a circle.
             for uuid in sorted(set(uuids) - self._held.keys()):
                 descriptor = self._locked(f"{uuid}.lock")
                 if descriptor is None:
                     free = self._held.keys() | taken.keys()
                     return tuple(u for u in self.seen(uuids) if u not in free) or (uuid,)
+                undo.callback(os.close, descriptor)
                 taken[uuid] = descriptor
             for uuid in taken:
                 # Somebody who made a file of that name first costs only the note.
                 with contextlib.suppress(OSError):
                     os.close(self._write(f"{uuid}.{os.getuid()}.note", asdict(note)))
             self._held |= taken
-            taken = {}
-        finally:
-            for descriptor in taken.values():
-                os.close(descriptor)
+            undo.pop_all()
         return ()
 
     def keep(self) -> tuple[str, ...]:
@@ -238,15 +243,14 @@ class Claims:
             descriptor = self._opened(name)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if self._same(name, descriptor):
+                    return descriptor
+                os.close(descriptor)
             except BlockingIOError:
                 os.close(descriptor)
-                if procfs.flock_holders().at((self._folder / name).lstat()):
+                if procfs.lock_of((self._folder / name).lstat()) in procfs.flock_holders():
                     return None
                 time.sleep(RETRY_S * (attempt + 1))
-                continue
-            if self._same(name, descriptor):
-                return descriptor
-            os.close(descriptor)
         return None
 
     def _opened(self, name: str) -> int:
@@ -267,14 +271,12 @@ class Claims:
 
     def _same(self, name: str, descriptor: int) -> bool:
         """Whether the file that is open is the one that others find under this name."""
-        try:
-            found = (self._folder / name).lstat()
-        except FileNotFoundError:
-            return False
-        return os.path.samestat(found, os.fstat(descriptor))
+        with contextlib.suppress(FileNotFoundError):
+            return os.path.samestat((self._folder / name).lstat(), os.fstat(descriptor))
+        return False
 
     def _holder(
-        self, name: str, holders: procfs.Holders, *, probe: bool = True
+        self, name: str, holders: Mapping[tuple[str, int], int]
     ) -> tuple[int | None, int | None] | None:
         """Return pid and uid of the holder of a lock, None where nobody holds it.
 
@@ -285,11 +287,13 @@ class Claims:
             status = (self._folder / name).lstat()
         except FileNotFoundError:
             return None
-        pid = holders.at(status)
+        pid = holders.get(procfs.lock_of(status))
         if pid is None:
-            if probe and not self._is_locked(name):
+            if not self._is_locked(name):
                 return None
-            pid = holders.of_inode(status.st_ino)
+            # On btrfs the device number differs.
+            same = [each for (_, inode), each in holders.items() if inode == status.st_ino]
+            pid = same[0] if len(same) == 1 else None
         uid = procfs.owner(pid) if pid else None
         return (None, None) if uid is None else (pid, uid)
 
@@ -298,32 +302,17 @@ class Claims:
             return procfs.is_locked(self._folder / name)
         return False
 
-    def _live_ticket(self, name: str, holders: procfs.Holders) -> Ticket | None:
-        holder = self._holder(name, holders)
-        if holder is None or (holder[0] and procfs.is_stopped(holder[0])):
-            return None
-        said = _object(self._read(name, holder[1]))
-        uuids, gpus = said.get("uuids"), said.get("gpus")
-        if not isinstance(uuids, list) or not isinstance(gpus, int):
-            return None
-        return Ticket(name, _claim(holder, _note(said.get("note"))), tuple(map(str, uuids)), gpus)
-
-    def _note(self, name: str, uid: int | None) -> Note:
-        return _note(_object(self._read(name, uid)))
-
-    def _read(self, name: str, uid: int | None) -> bytes:
-        """Return the beginning of a file, or b"" if it belongs to another user."""
-        try:
-            descriptor = os.open(
-                self._folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-            )
-        except OSError:
-            return b""
-        with os.fdopen(descriptor, "rb") as file:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode) or status.st_uid != uid:
-                return b""
-            return file.read(MAX_NOTE_BYTES)
+    def _read(self, name: str, uid: int | None) -> dict[str, object]:
+        """Return the object that a file of this user holds; empty where there is no such file."""
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+        with contextlib.suppress(OSError, ValueError, RecursionError):
+            with os.fdopen(os.open(self._folder / name, flags), "rb") as file:
+                status = os.fstat(file.fileno())
+                own = stat.S_ISREG(status.st_mode) and status.st_uid == uid
+                said = json.loads(file.read(MAX_NOTE_BYTES)) if own else None
+            if isinstance(said, dict):
+                return said
+        return {}
 
     def _write(self, name: str, said: object) -> int:
         """Write a file that all may read, whole; return its descriptor, locked. Raises OSError."""
@@ -347,26 +336,16 @@ class Claims:
                     path.unlink()
 
 
-def _claim(holder: tuple[int | None, int | None], note: Note) -> Claim:
+def _claim(holder: tuple[int | None, int | None], note: object) -> Claim:
+    """Return a claim with its holder's note; fields of another form are ignored."""
     pid, uid = holder
-    return Claim(pid, None if uid is None else user_name(uid), note, ours=pid == os.getpid())
-
-
-def _object(data: bytes) -> dict[str, object]:
-    with contextlib.suppress(ValueError, RecursionError):
-        if isinstance(said := json.loads(data), dict):
-            return said
-    return {}
-
-
-def _note(said: object) -> Note:
-    """Parse another user's file as a note; fields of another form are ignored."""
-    if not isinstance(said, dict):
-        return Note()
-    until, since = said.get("until"), said.get("since")
-    return Note(
-        safe(str(said.get("text", "")))[:MAX_NOTE_CHARACTERS],
-        float(since) if isinstance(since, int | float) else None,
-        float(until) if isinstance(until, int | float) else None,
-        safe(str(said.get("person", "")))[:MAX_NOTE_CHARACTERS],
+    said = note if isinstance(note, dict) else {}
+    since, until = (
+        float(each) if isinstance(each := said.get(name), int | float) else None
+        for name in ("since", "until")
     )
+    text, person = (
+        safe(str(said.get(name, "")))[:MAX_NOTE_CHARACTERS] for name in ("text", "person")
+    )
+    parsed = Note(text, since, until, person)
+    return Claim(pid, None if uid is None else user_name(uid), parsed, ours=pid == os.getpid())

@@ -227,29 +227,12 @@ def read_bytes(path: str) -> bytes:
         os.close(fd)
 
 
-@dataclass(frozen=True, slots=True)
-class Holders:
-    """The processes that hold a file alone by flock(2), by device and inode."""
-
-    pids: dict[tuple[str, int], int]
-
-    def at(self, status: os.stat_result) -> int | None:
-        """Return the holder of a file's lock."""
-        device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}"
-        return self.pids.get((device, status.st_ino))
-
-    def of_inode(self, inode: int) -> int | None:
-        """Return the holder of a file's lock where the device number differs (btrfs)."""
-        found = [pid for (_, number), pid in self.pids.items() if number == inode]
-        return found[0] if len(found) == 1 else None
-
-
-def parse_locks(locks: str) -> Holders:
-    """Return the holders of exclusive flock(2) locks; `->` in /proc/locks are those who wait.
+def parse_locks(locks: str) -> dict[tuple[str, int], int]:
+    """Return who holds a file alone by flock(2): device and inode → pid; `->` are those who wait.
 
     Source: proc_locks(5).
 
-    >>> parse_locks("1: FLOCK  ADVISORY  WRITE 812 fe:00:77 0 EOF\\n1: -> FLOCK ADVISORY").pids
+    >>> parse_locks("1: FLOCK  ADVISORY  WRITE 812 fe:00:77 0 EOF\\n1: -> FLOCK ADVISORY")
     {('fe:00', 77): 812}
     """
     found = {}
@@ -258,15 +241,20 @@ def parse_locks(locks: str) -> Holders:
         if len(fields) > 5 and fields[1] == "FLOCK" and fields[3] == "WRITE":
             device, _, inode = fields[5].rpartition(":")
             found[device, int(inode)] = int(fields[4])
-    return Holders(found)
+    return found
 
 
-def flock_holders() -> Holders:
+def flock_holders() -> dict[tuple[str, int], int]:
     """Return the holders of flock(2) locks that this pid namespace shows."""
     try:
         return parse_locks(read_text("/proc/locks"))
     except OSError:
-        return Holders({})
+        return {}
+
+
+def lock_of(status: os.stat_result) -> tuple[str, int]:
+    """Return a file's device and inode as `flock_holders` has them."""
+    return f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}", status.st_ino
 
 
 def is_locked(path: Path) -> bool:

@@ -228,7 +228,7 @@ def test_a_holder_that_cannot_be_seen_still_excludes(
     alice = start(ALICE)
     alice.claim(GPUS[:1], TEXT)
     # As in a container with pids of its own.
-    monkeypatch.setattr(procfs, "flock_holders", lambda: procfs.Holders({}))
+    monkeypatch.setattr(procfs, "flock_holders", dict)
     assert seen(folder) == {GPUS[0]: Claim(None, None)}
     assert Claims(folder).claim(GPUS[:2], TEXT) == GPUS[:1]
 
