@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gputui.process.garbage import look_rarely
+from gputui.process.lifetime import look_rarely
 from tests.sshd import (  # noqa: F401
     asyncssh_hosts,
     namespace_hosts,

@@ -4,7 +4,7 @@ Pure: readings and an environment come in, UUIDs go out. NVML ignores both varia
 every GPU; the people who set them mean them.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from gputui.model.readings import DeviceReading
 
@@ -16,8 +16,8 @@ def selected(
 ) -> frozenset[str]:
     """Return the UUIDs of the devices that the environment selects; all where it says nothing.
 
-    `minors` maps a GPU's label to N of its /dev/nvidiaN, which is what Slurm counts by. A GPU
-    that is selected is so with its MIG instances.
+    `minors` maps a GPU's label to N of its /dev/nvidiaN, which is what Slurm counts by; a GPU
+    without is taken by its index. A GPU that is selected is so with its MIG instances.
 
     >>> gpus = [DeviceReading("GPU-a", "0", "A100"), DeviceReading("GPU-b", "1", "A100")]
     >>> sorted(selected({}, gpus, {}))
@@ -30,11 +30,13 @@ def selected(
     value = environ.get("CUDA_VISIBLE_DEVICES")
     if value is not None:
         return visible(value, devices)
-    for variable in SLURM_VARIABLES:
-        numbers = _numbers(environ.get(variable, ""))
-        if numbers:
-            return allocated(numbers, devices, minors)
-    return frozenset(device.uuid for device in devices)
+    numbers = next(filter(None, (_numbers(environ.get(name, "")) for name in SLURM_VARIABLES)), ())
+    gpus = [device for device in devices if not device.is_mig]
+    if numbers:
+        # Slurm's numbers are those of the device files whatever a device cgroup hides. Source:
+        # sbatch(1), SLURM_JOB_GPUS: "global GPU IDs".
+        gpus = [each for each in gpus if minors.get(each.label, int(each.label)) in numbers]
+    return frozenset(uuid for gpu in gpus for uuid in _with_instances(gpu, devices))
 
 
 def visible(value: str, devices: Sequence[DeviceReading]) -> frozenset[str]:
@@ -67,24 +69,6 @@ def visible(value: str, devices: Sequence[DeviceReading]) -> frozenset[str]:
     return frozenset(shown)
 
 
-def allocated(
-    numbers: Iterable[int], devices: Sequence[DeviceReading], minors: Mapping[str, int]
-) -> frozenset[str]:
-    """Return the UUIDs of the GPUs, and their MIG instances, that Slurm numbers so.
-
-    Slurm's numbers are those of the device files whatever a device cgroup hides; a GPU whose
-    number is not known is taken by its index.
-    Source: Slurm's sbatch(1), SLURM_JOB_GPUS: "global GPU IDs", not relative to a device cgroup.
-    """
-    wanted = frozenset(numbers)
-    return frozenset(
-        uuid
-        for device in devices
-        if not device.is_mig and minors.get(device.label, int(device.label)) in wanted
-        for uuid in _with_instances(device, devices)
-    )
-
-
 def ambiguous_order(environ: Mapping[str, str], devices: Sequence[DeviceReading]) -> bool:
     """Return whether CUDA may count the GPUs otherwise than NVML, and an index is used.
 
@@ -112,12 +96,10 @@ def _named(entry: str, devices: Sequence[DeviceReading]) -> DeviceReading | None
     """Return the one device that an index or the start of a UUID names."""
     if entry.isdecimal():
         gpus = [device for device in devices if not device.is_mig]
-        found = gpus[int(entry) : int(entry) + 1]
-    elif entry.startswith(("GPU-", "MIG-")):
-        found = [device for device in devices if device.uuid.startswith(entry)]
-    else:
-        found = []
-    return found[0] if len(found) == 1 else None
+        return next(iter(gpus[int(entry) :]), None)
+    found = [device for device in devices if device.uuid.startswith(entry)]
+    named = entry.startswith(("GPU-", "MIG-")) and len(found) == 1
+    return found[0] if named else None
 
 
 def _with_instances(device: DeviceReading, devices: Sequence[DeviceReading]) -> list[str]:

@@ -10,7 +10,6 @@ import atexit
 import contextlib
 import gc
 import io
-import itertools
 import os
 import selectors
 import shutil
@@ -61,29 +60,17 @@ def forkserver(control_fd: int, scratch: Path, agent_socket: AgentSocket) -> NoR
         signal.signal(each, signal.SIG_IGN)
     gc.disable()  # a tenth of the imports' time; and a collection writes to what workers share
     started = time.monotonic()
-    _import_for_workers()
+    import gputui.worker.worker  # what every worker needs: they share its memory, and start sooner
+
+    del gputui
     gc.freeze()  # no collection in a worker writes to these, and so copies them
-    server.send(Imported(time.monotonic() - started, threads()))
+    threads = len(os.listdir("/proc/self/task")) - 1  # noqa: PTH208 - counting names only
+    server.send(Imported(time.monotonic() - started, threads))
     server.serve()
     lifetime.end_children()
     shutil.rmtree(scratch, ignore_errors=True)
     agent_socket.sweep()
     os._exit(0)
-
-
-def _import_for_workers() -> None:
-    """Import what every worker needs: they share its memory, and start sooner."""
-    import distributed
-    import numpy
-
-    import gputui.worker.worker
-
-    del distributed, numpy, gputui
-
-
-def threads() -> int:
-    """Return how many threads libraries have started in this process."""
-    return len(os.listdir("/proc/self/task")) - 1  # noqa: PTH208 - counting names only
 
 
 class Forkserver:
@@ -129,19 +116,16 @@ class Forkserver:
             return False
         *lines, self._partial = (self._partial + came).split(b"\n")
         for line in lines:
-            self._carry_out(decode(line, ToForkserver))
-        return bool(came)
-
-    def _carry_out(self, order: ToForkserver) -> None:
-        match order:
-            case Credentials():
+            order = decode(line, ToForkserver)
+            if isinstance(order, Credentials):
                 self._credentials = order
                 dask_settings.apply(order.dask_config_json)
-            case ForkWorker():
-                if not order.spec.device_uuid:
-                    self._import_for_tasks()
-                with contextlib.suppress(FileNotFoundError):  # the agent is gone
-                    self._fork(order)
+                continue
+            if not order.spec.device_uuid:
+                self._import_for_tasks()
+            with contextlib.suppress(FileNotFoundError):  # the agent is gone
+                self._fork(order)
+        return bool(came)
 
     def _import_for_tasks(self) -> None:
         """Import what tasks use, for every worker that is forked from now on.
@@ -164,7 +148,10 @@ class Forkserver:
         running = [thread.name for thread in threading.enumerate()]
         assert len(running) == 1, f"workers are forked from one thread, not from {running}"
         parent = os.getpid()
-        output, reports = (self._open(number) for number in (order.output, order.reports))
+        output, reports = (
+            os.open(f"/proc/{self._agent}/fd/{number}", os.O_WRONLY | os.O_CLOEXEC)
+            for number in (order.output, order.reports)  # the agent reads their other ends
+        )
         pid = os.fork()
         if pid == 0:
             self._become_worker(order, parent, output, reports)
@@ -174,10 +161,6 @@ class Forkserver:
         os.close(reports)
         self._workers[pid] = order.spec.name
         self.send(Forked(order.spec.name, pid, lifetime.Handle.of(pid).start_ticks))
-
-    def _open(self, number: int) -> int:
-        """Return the writing end of a pipe that the agent reads."""
-        return os.open(f"/proc/{self._agent}/fd/{number}", os.O_WRONLY | os.O_CLOEXEC)
 
     def _become_worker(self, order: ForkWorker, parent: int, output: int, reports: int) -> None:
         """Run the worker in this process; never returns."""
@@ -189,11 +172,11 @@ class Forkserver:
             lifetime.die_with(parent)
             os.environ[lifetime.WORKER_MARK] = str(os.getpid())
             self._control.close()
-            null = os.open(os.devnull, os.O_RDONLY)
-            os.dup2(null, 0)
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             os.dup2(output, 1)
             os.dup2(output, 2)
-            _print_by_line()
+            # Each line that a task prints is seen at once: a pipe gets 8 KiB at a time otherwise.
+            sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
             gc.enable()
             from gputui.worker.worker import work
 
@@ -208,7 +191,10 @@ class Forkserver:
             _exit(status)
 
     def _reap(self) -> None:
-        """Report the workers that ended, and end what their tasks left behind."""
+        """Report the workers that ended, and end the processes that their tasks started.
+
+        Those are in the worker's group, or marked and in sessions of their own.
+        """
         reaped = False
         while (ended := _ended_child()) is not None:
             lifetime.kill_group(ended)
@@ -216,17 +202,9 @@ class Forkserver:
             reaped = True
             if name := self._workers.pop(ended, None):
                 self.send(ForkEnded(name, ended, status))
-        if reaped:
-            self._end_orphans()
-
-    def _end_orphans(self) -> None:
-        """End processes that tasks of ended workers started, including those in sessions of their
-        own."""
-        for pid in lifetime.children():
-            if pid not in self._workers:
-                worker = lifetime.worker_of(pid)
-                if worker is not None and worker not in self._workers:
-                    lifetime.end(pid)
+        for pid in lifetime.children() if reaped else ():
+            if pid not in self._workers and lifetime.worker_of(pid) not in (None, *self._workers):
+                lifetime.end(pid)
 
 
 def _exit(status: int) -> NoReturn:
@@ -248,28 +226,23 @@ def _exit(status: int) -> NoReturn:
         os._exit(status)
 
 
-def _print_by_line() -> None:
-    """Have each line that a task prints seen at once: a pipe gets 8 KiB at a time otherwise."""
-    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-
-
 def _close_files() -> None:
-    """Close the files that tasks left open, so that all they wrote is in them, and flush output.
-
-    A text's own buffer goes first, then what compresses, then what holds bytes.
-    """
-    layers: tuple[list[io.IOBase], ...] = ([], [], [])
-    for each in gc.get_objects():  # not those from before the fork: they are frozen
-        if issubclass(type(each), io.TextIOBase):
-            layers[0].append(each)
-        elif issubclass(type(each), io.BufferedIOBase):
-            layers[2 if type(each).__module__ == "_io" else 1].append(each)
-    for file in itertools.chain(*layers):
+    """Close the files that tasks left open, so that all they wrote is in them, and flush output."""
+    kinds = (io.TextIOBase, io.BufferedIOBase)
+    files = [each for each in gc.get_objects() if issubclass(type(each), kinds)]
+    for file in sorted(files, key=_layer):  # not those from before the fork: they are frozen
         with contextlib.suppress(Exception):
             file.close()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
+
+
+def _layer(file: object) -> int:
+    """Return when to close a file: a text's own buffer is written first, then what compresses."""
+    if issubclass(type(file), io.TextIOBase):
+        return 0
+    return 2 if type(file).__module__ == "_io" else 1
 
 
 def _ended_child() -> int | None:

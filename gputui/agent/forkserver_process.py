@@ -61,25 +61,25 @@ class ForkserverProcess:
         self._lost = lost
         self._child: Child | None = None
         self._channel: ForkserverChannel | None = None
-        self._wanted = asyncio.Event()
+        self._desired = asyncio.Event()
         self._failures = 0
         self.ready = False
         """Whether it has imported what workers need, and takes orders."""
 
     def start(self) -> None:
         """Have `run` start it, if it does not run and is not about to."""
-        self._wanted.set()
+        self._desired.set()
 
     async def run(self) -> None:
         """Keep it running from the first `start` on; belongs to the agent as long as that lives."""
         while True:
-            await self._wanted.wait()
+            await self._desired.wait()
             reason = await self._live()
             self._failures += 1
             given_up = self._failures >= TRIES
             if given_up:
                 self._failures = 0
-                self._wanted.clear()
+                self._desired.clear()
             await self._lost(reason, given_up)
             if not given_up:
                 await asyncio.sleep(BACKOFF_S * (self._failures - 1))
@@ -90,7 +90,7 @@ class ForkserverProcess:
             self._channel.send(order)
 
     async def close(self) -> None:
-        """Have it end all workers and itself."""
+        """Have it end all workers and itself: it does when its channel is closed."""
         await self._hang_up()
         if self._child is not None:
             await self._child.end(CLOSING_S, ask=None)
@@ -98,17 +98,16 @@ class ForkserverProcess:
     async def _live(self) -> str:
         """Start it, and return how it ended once it has."""
         ours, theirs = socket.socketpair()
-        try:
-            self._child = Child(
-                [*own_command(), "forkserver", str(theirs.fileno()), *self._handed],
-                env=self._environ,
-                pass_fds=(theirs.fileno(),),
-            )
-        except OSError as error:
-            ours.close()
-            return words(error)
-        finally:
-            theirs.close()
+        with theirs:
+            try:
+                self._child = Child(
+                    [*own_command(), "forkserver", str(theirs.fileno()), *self._handed],
+                    env=self._environ,
+                    pass_fds=(theirs.fileno(),),
+                )
+            except OSError as error:
+                ours.close()
+                return words(error)
         stream = SocketStream(*await asyncio.open_unix_connection(sock=ours))
         self._channel = ForkserverChannel(stream, FromForkserver)
         with contextlib.suppress(ProtocolError):
@@ -122,7 +121,6 @@ class ForkserverProcess:
         return said or self._child.reason
 
     async def _hang_up(self) -> None:
-        """Close its channel, at which it ends."""
         self.ready = False
         channel, self._channel = self._channel, None
         if channel is not None:

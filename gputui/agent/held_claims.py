@@ -32,8 +32,7 @@ class HeldClaims:
 
     def carry_out(self, order: StandInLine | ClaimGpus | ReleaseGpus) -> None:
         """Claim GPUs, release them or wait in line; report what came of a claim."""
-        claims = self.claims
-        if claims is None:
+        if (claims := self.claims) is None:
             self._send(Claimed(error=self._problem))
             return
         try:
@@ -46,25 +45,20 @@ class HeldClaims:
                     self._asked.difference_update(uuids)
                     claims.release(uuids)
                 case ClaimGpus(uuids, note):
-                    self._send(self._claimed(claims, uuids, note))
+                    ahead = tuple(each.holder.user or "somebody" for each in claims.ahead(uuids))
+                    held = () if ahead else claims.claim(uuids, note)
+                    if not ahead and not held:
+                        self._asked.update(uuids)
+                    self._send(Claimed(held, ahead))
         except OSError as error:
             self._send(Claimed(error=f"claims: {error.strerror or error}"))
-
-    def _claimed(self, claims: Claims, uuids: tuple[str, ...], note: Note) -> Claimed:
-        if ahead := claims.ahead(uuids):
-            return Claimed(ahead=tuple(each.holder.user or "somebody" for each in ahead))
-        held = claims.claim(uuids, note)
-        if not held:
-            self._asked.update(uuids)
-        return Claimed(held)
 
     def follow(self, devices: Collection[str]) -> None:
         """Claim the GPUs of the workers as far as nobody else has them, and release the others.
 
         Raises OSError where the folder takes no file.
         """
-        claims = self.claims
-        if claims is None:
+        if (claims := self.claims) is None:
             return
         wanted, lost = self._asked.union(devices), claims.keep()
         claims.release(claims.held - wanted)

@@ -16,7 +16,7 @@ from click.core import ParameterSource
 from gputui.cli.terminal import interrupt_on_signals, run_until_interrupted
 from gputui.client.sources import HostsInput, named_hosts, read_hosts
 from gputui.errors import GputuiError, PresetError, UsageError
-from gputui.process.garbage import look_rarely
+from gputui.process.lifetime import look_rarely
 
 if TYPE_CHECKING:
     from gputui.client.remote_head import RemoteHead

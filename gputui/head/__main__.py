@@ -16,8 +16,7 @@ from gputui.errors import GputuiError, ProtocolError
 from gputui.head.head import Head
 from gputui.head.log_file import LogFile, log_to_file
 from gputui.model.snapshot import Severity
-from gputui.process.garbage import look_rarely
-from gputui.process.lifetime import dump_no_core
+from gputui.process.lifetime import dump_no_core, look_rarely
 from gputui.protocol import VERSION
 from gputui.protocol.shared import Refused
 from gputui.protocol.starter import ConfigureHead, Keep, Opened

@@ -6,7 +6,6 @@ this process's own up to the root counts, the tightest wins. Where nothing limit
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from gputui.process import procfs
@@ -17,31 +16,14 @@ UNLIMITED_BYTES = 2**60
 """Version 1 writes "no limit" as a number near 2**63."""
 
 
-@dataclass(frozen=True, slots=True)
-class Interface:
-    """The files in which one version keeps a controller's numbers."""
-
-    limit: str
-    usage: str
-    reclaimable: str
-    """The line of memory.stat that counts file pages which can be dropped at once."""
-    events: str
-    """Where the line `oom_kill` counts the processes that the kernel ended for memory."""
-
-
-VERSION_1 = Interface(
-    "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file", "memory.oom_control"
-)
-VERSION_2 = Interface("memory.max", "memory.current", "inactive_file", "memory.events")
-
-
-@dataclass(frozen=True, slots=True)
-class CpuQuota:
-    """The CPU time that a group may use, and has used."""
-
-    cpus: float
-    used_s: float | None
-    """Since it was made; None where nothing counts that."""
+FILES = {
+    1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    2: ("memory.max", "memory.current", "inactive_file"),
+}
+"""Of each version: a group's limit, its use, and the line of memory.stat that counts file pages
+which can be dropped at once."""
+EVENTS = ("memory.events", "memory.oom_control")
+"""Where the line `oom_kill` counts the processes that the kernel ended for memory."""
 
 
 class Cgroups:
@@ -52,42 +34,47 @@ class Cgroups:
     """
 
     def __init__(self, mount: Path = MOUNT, membership: str | None = None) -> None:
-        if membership is None:
-            membership = _read("/proc/self/cgroup")
-        paths = parse_membership(membership)
-        self._memory = [(folder, VERSION_1) for folder in _folders(mount, "memory", paths)]
-        unified = list(_folders(mount, "", paths))
-        self._memory += [(folder, VERSION_2) for folder in unified]
-        self._cpu = [*_folders(mount, "cpu", paths), *unified]
+        paths = parse_membership(_read("/proc/self/cgroup") if membership is None else membership)
+        unified = [(folder, 2) for folder in _folders(mount, "", paths)]
+        self._memory = [*((folder, 1) for folder in _folders(mount, "memory", paths)), *unified]
+        self._cpu = [*_folders(mount, "cpu", paths), *(folder for folder, _ in unified)]
         self._mount = mount
 
-    def cpus(self) -> int | None:
-        """Return how many CPUs the quota gives, rounded up."""
-        quota = self.cpu()
-        return None if quota is None else max(1, math.ceil(quota.cpus))
+    def cpu(self) -> tuple[float, float | None] | None:
+        """Return the tightest quota, in CPUs, and how many seconds of CPU that group has used.
 
-    def cpu(self) -> CpuQuota | None:
-        """Return the tightest CPU quota and what that group has used."""
+        The latter since it was made; None where nothing counts that.
+        """
         quotas = [(cpus, each) for each in self._cpu if (cpus := _quota(each)) is not None]
         if not quotas:
             return None
         cpus, folder = min(quotas)
+        if (used_us := number_after("usage_usec", _read(f"{folder}/cpu.stat"))) is not None:
+            return cpus, used_us / 1e6
+        # Version 1 keeps it in the folder of another controller.
         account = f"{self._mount}/cpuacct{folder.removeprefix(f'{self._mount}/cpu')}"
-        return CpuQuota(cpus, _used_s(folder, account))
+        used_ns = _number(f"{account}/cpuacct.usage")
+        return cpus, None if used_ns is None else used_ns / 1e9
+
+    def cpus(self) -> int | None:
+        """Return how many CPUs the quota gives, rounded up."""
+        quota = self.cpu()
+        return None if quota is None else max(1, math.ceil(quota[0]))
 
     def memory(self) -> MemoryUse | None:
         """Return the tightest memory limit and what that group uses of it."""
         limits = [
-            (limit, folder, interface)
-            for folder, interface in self._memory
-            if (limit := _limit(folder, interface)) is not None
+            (limit, folder, version)
+            for folder, version in self._memory
+            if (limit := _number(f"{folder}/{FILES[version][0]}")) is not None
         ]
-        if not limits:
+        limit, folder, version = min(limits, default=(UNLIMITED_BYTES, "", 2))
+        if limit >= UNLIMITED_BYTES:
             return None
-        limit, folder, interface = min(limits, key=lambda found: found[0])
-        usage = _number(f"{folder}/{interface.usage}") or 0
-        reclaimable = _statistic(f"{folder}/memory.stat", interface.reclaimable) or 0
-        return MemoryUse(limit, max(0, usage - reclaimable))
+        _, usage, reclaimable = FILES[version]
+        used = _number(f"{folder}/{usage}") or 0
+        dropped = number_after(reclaimable, _read(f"{folder}/memory.stat")) or 0
+        return MemoryUse(limit, max(0, used - dropped))
 
     def oom_kills(self) -> int:
         """Return how many processes the kernel has ended because memory ran out.
@@ -95,11 +82,11 @@ class Cgroups:
         Of this process's own group, whichever memory that was; of the whole host where the group
         does not count them, as the outermost one of version 2.
         """
-        for folder, interface in self._memory:
-            found = _statistic(f"{folder}/{interface.events}", "oom_kill")
-            if found is not None:
+        files = [f"{folder}/{name}" for folder, _ in self._memory for name in EVENTS]
+        for file in (*files, "/proc/vmstat"):
+            if (found := number_after("oom_kill", _read(file))) is not None:
                 return found
-        return _statistic("/proc/vmstat", "oom_kill") or 0
+        return 0
 
 
 def parse_membership(text: str) -> dict[str, str]:
@@ -141,24 +128,6 @@ def _quota(folder: str) -> float | None:
         period = _read(f"{folder}/cpu.cfs_period_us").strip()
     limited = quota.isdecimal() and period.isdecimal() and int(quota) and int(period)
     return int(quota) / int(period) if limited else None
-
-
-def _used_s(folder: str, account: str) -> float | None:
-    """Return the CPU time of a group, which version 1 keeps in the folder of another controller."""
-    used_us = _statistic(f"{folder}/cpu.stat", "usage_usec")
-    if used_us is not None:
-        return used_us / 1e6
-    used_ns = _number(f"{account}/cpuacct.usage")
-    return None if used_ns is None else used_ns / 1e9
-
-
-def _limit(folder: str, interface: Interface) -> int | None:
-    limit = _number(f"{folder}/{interface.limit}")
-    return limit if limit is not None and limit < UNLIMITED_BYTES else None
-
-
-def _statistic(path: str, name: str) -> int | None:
-    return number_after(name, _read(path))
 
 
 def _number(path: str) -> int | None:

@@ -34,7 +34,7 @@ from gputui.head.scheduler_process import start_scheduler
 from gputui.model.hosts import Host
 from gputui.model.readings import DeviceReading, HostReading
 from gputui.model.snapshot import Event, HostState, Snapshot
-from gputui.process.garbage import look_rarely
+from gputui.process.lifetime import look_rarely
 from gputui.process.procfs import TICKS_PER_S, process_stat
 from gputui.protocol import VERSION
 from gputui.protocol.agent import (

@@ -26,7 +26,7 @@ from gputui.model.snapshot import (
     SchedulerStatus,
     Snapshot,
 )
-from gputui.process.garbage import look_rarely
+from gputui.process.lifetime import look_rarely
 from gputui.protocol import codec, typed_codec
 from gputui.protocol.agent import FromAgent, Telemetry, WorkerReady
 from gputui.protocol.frontend import SnapshotTaken, ToFrontend

@@ -90,11 +90,13 @@ class HostMeter:
         before, self._cpu = self._cpu, procfs.cpu_times()
         (before_s, quota_before), self._quota = self._quota, (self._clock(), self._cgroups.cpu())
         now_s, quota = self._quota
-        if quota is None or quota.cpus >= (os.cpu_count() or 1):
+        if quota is None or quota[0] >= (os.cpu_count() or 1):
             return percent(self._cpu.busy - before.busy, self._cpu.total - before.total)
-        if quota_before is None or quota_before.used_s is None or quota.used_s is None:
+        cpus, used_s = quota
+        used_before_s = quota_before[1] if quota_before else None
+        if used_before_s is None or used_s is None:
             return None
-        return percent(quota.used_s - quota_before.used_s, quota.cpus * (now_s - before_s))
+        return percent(used_s - used_before_s, cpus * (now_s - before_s))
 
     def _network_rates(self) -> tuple[float | None, float | None]:
         before_s, before = self._traffic

@@ -2,7 +2,7 @@
 
 from importlib import import_module
 
-from gputui.process.garbage import look_rarely
+from gputui.process.lifetime import look_rarely
 
 
 def prepare() -> None:
