@@ -228,7 +228,7 @@ def read_bytes(path: str) -> bytes:
 
 
 def parse_locks(locks: str) -> dict[tuple[str, int], int]:
-    """Return who holds a file alone by flock(2): device and inode → pid; `->` are those who wait.
+    """Return the pids that hold files alone by flock(2), by device and inode; `->` are waiting.
 
     Source: proc_locks(5).
 
