@@ -61,6 +61,13 @@ def test_a_name_is_taken_as_long_as_its_head_lives() -> None:
     assert running_clusters() == ()
 
 
+def test_a_name_in_use_is_numbered_where_that_is_asked_for() -> None:
+    locks = [published("lab", "0"), NameLock("lab", "1", numbered=True)]
+    assert [lock.name for lock in locks] == ["lab", "lab-2"]
+    for lock in locks:
+        lock.release()
+
+
 def dies(folder: Path, says_more: bool) -> None:
     lock = NameLock("lab", "0123456789abcdef")
     socket.socket(socket.AF_UNIX).bind(str(folder / "0123456789abcdef.sock"))

@@ -100,7 +100,10 @@ class Cluster:
             ask=self.questions.ask,
         )
         self._credentials: Credentials | None = None
-        self._work = Background(lambda what, error: self.stop(f"{what}: {words(error)}", True))
+        self._work = Background(
+            lambda what, error: self.stop(f"{what} failed: {words(error)}", failed=True)
+        )
+        """Ends the cluster where it fails: it cannot do without."""
         self._came_up = False
         self._met = asyncio.Event()
         """Set when a frontend has attached, or none will."""

@@ -58,7 +58,6 @@ class Head(Cluster):
         )
         self.server.attached, self.server.received = self.attached, self._received
         self.server.settled, self.server.left = self._settled, self._left
-        self._tasks = Background(self._task_failed)
         self._sending = Background(self.event_log.failed)
 
     async def run(self, opened: Callable[[str], None]) -> None:
@@ -67,8 +66,8 @@ class Head(Cluster):
             await self._start()
             opened(str(self.server.path))
             for name, work in (("snapshots", self.view.run), ("history", self.history.run)):
-                self._tasks.keep(partial(self._lasting, name, work), name)
-            self._tasks.keep(self._watch_idleness, "the watch for idleness")
+                self._work.keep(partial(self._lasting, name, work), name)
+            self._work.keep(self._watch_idleness, "the watch for idleness")
             stopped = await asyncio.shield(self._ending)
         except BaseException:
             self._met.set()
@@ -134,13 +133,9 @@ class Head(Cluster):
                     self.tell(Severity.ERROR, "cluster", "failed", text)
             await asyncio.sleep(AGAIN_S)
 
-    def _task_failed(self, what: str, error: Exception) -> None:
-        """End the cluster: it cannot do without what failed."""
-        self.stop(f"{what} failed: {words(error)}", failed=True)
-
     async def _start(self) -> None:
         """Start everything at once: what waits for something else waits there."""
-        made = self._tasks.start(self._make_credentials(), "its certificate")
+        made = self._work.start(self._make_credentials(), "its certificate")
         if not self.config.watch:
             self.fleet.scheduler_wanted.set()
             await self.scheduler.start()
@@ -163,7 +158,7 @@ class Head(Cluster):
         Where one of them cannot be ended the others are, and the name is free afterwards.
         """
         try:
-            await self._tasks.close()
+            await self._work.close()
             self.view.show()
             await self._end_parts()
         finally:

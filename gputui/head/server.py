@@ -76,7 +76,7 @@ class FrontendServer:
         self.left: Callable[[FrontendConnection], None]
         self.frontends: set[FrontendConnection] = set()
         self._server: asyncio.Server | None = None
-        self._tasks = Background(self._failed)
+        self._tasks = Background(lambda name, error: None)  # it is logged
 
     async def open(self) -> None:
         """Begin to listen."""
@@ -107,9 +107,6 @@ class FrontendServer:
         """Serve the frontend at the other end of a stream."""
         channel = FrontendChannel(stream, FromFrontend, line_bytes=LINE_BYTES)
         self._tasks.start(self._serve(channel, pid), "serving a frontend")
-
-    def _failed(self, name: str, error: Exception) -> None:
-        """Go on: `Background` has logged it, and the frontend has been disconnected."""
 
     async def _serve(self, channel: FrontendChannel, pid: int | None) -> None:
         """Serve a frontend until it disconnects; its requests continue."""

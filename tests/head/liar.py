@@ -97,114 +97,97 @@ def an_old_dask() -> None:
 
 
 def telemetry_of_63_mib() -> None:
-    start_agent(OWN_GPU)
-    until(b'["Credentials"')
+    become_ready()
     write(b'["Telemetry",{"at":[')
     for _ in range(63):
         write(b"1," * (MIB // 2))
 
 
 def the_end_of_a_worker_of_another_host() -> None:
-    start_agent(OWN_GPU)
-    until(b'["Credentials"')
+    become_ready()
     say(WorkerExited(OTHERS_WORKER, 1, "crashed", "so it says", 1, None, (), None, True))
 
 
 def readings_of_a_worker_of_another_host() -> None:
-    start_agent(OWN_GPU)
-    until(b'["Credentials"')
+    become_ready()
     worker = WorkerReading(OTHERS_WORKER, 1.0, 1, 1)
     say(Telemetry(time.time(), HostReading(), (OWN_GPU,), (worker,)))
 
 
 def readings_of_a_gpu_of_another_host() -> None:
-    start_agent(OWN_GPU)
-    until(b'["Credentials"')
+    become_ready()
     say(telemetry(OTHERS_GPU))
 
 
 def a_gpu_of_another_host_in_later_facts() -> None:
-    start_agent(OWN_GPU)
-    until(b'["Credentials"')
+    become_ready()
     say(facts(OTHERS_GPU))
 
 
 def cpus_without_number_in_later_facts() -> None:
-    start_agent(OWN_GPU)
-    until(b'["Credentials"')
+    become_ready()
     say(replace(facts(OWN_GPU), cpus=10**15))
 
 
 def an_old_python_in_later_facts() -> None:
-    start_agent(OWN_GPU)
-    until(b'["Credentials"')
+    become_ready()
     say(replace(facts(OWN_GPU), python_version="3.6.9"))
 
 
 def restarts_without_number() -> None:
-    start_agent(OWN_GPU)
-    until(b'["Credentials"')
+    become_ready()
     say(replace(facts(OWN_GPU), running=(RunningWorker(f"{NAME}:gpu0", 1, 10**15),)))
 
 
 def an_absurd_reading() -> None:
-    start_agent(OWN_GPU)
-    until(b'["Credentials"')
+    become_ready()
     say(telemetry(replace(OWN_GPU, utilization_percent=-166_666.0)))
 
 
 def an_address_of_a_mebibyte() -> None:
-    start_agent(OWN_GPU)
-    until(b'["Credentials"')
+    become_ready()
     say(WorkerReady(f"{NAME}:gpu0", "x" * (MIB - 1000), None))
 
 
 def facts_without_end() -> None:
-    start_agent(OWN_GPU)
-    until(b'["Credentials"')
+    become_ready()
     for number in count():
         say(facts(OWN_GPU, *[replace(gpu, uuid=f"{gpu.uuid} {number}") for gpu in gpus(500)]))
 
 
 def events_without_end() -> None:
-    start_agent(OWN_GPU)
-    until(b'["Credentials"')
+    become_ready()
     for number in count():
         say(Trouble(f"trouble {number} {'x' * 1000}"))
 
 
 def long_events_without_end() -> None:
-    start_agent(OWN_GPU)
-    until(b'["Credentials"')
+    become_ready()
     while True:
         say(Trouble("trouble " * 2_000))
         time.sleep(1 / 90)
 
 
 def log_lines_without_end() -> None:
-    start_agent(OWN_GPU)
-    until(b'["Credentials"')
+    become_ready()
     while True:
         say(LogLines(f"{NAME}:gpu0", ("x" * 100,) * 100, time.time()))
 
 
 def telemetry_without_end() -> None:
-    start_agent(OWN_GPU)
-    until(b'["Credentials"')
+    become_ready()
     line = encode(telemetry(*gpus(500)))
     while True:
         write(line)
 
 
 def one_gpu_twice() -> None:
-    start_agent(OWN_GPU)
-    until(b'["Credentials"')
+    become_ready()
     say(telemetry(OWN_GPU, OWN_GPU))
 
 
 def thousands_of_gpus() -> None:
-    start_agent(OWN_GPU)
-    until(b'["Credentials"')
+    become_ready()
     say(telemetry(*gpus(1000)))
 
 
@@ -213,8 +196,7 @@ def gpus(number: int) -> list[DeviceReading]:
 
 
 def errors_without_end() -> None:
-    start_agent(OWN_GPU)
-    until(b'["Credentials"')
+    become_ready()
     while True:
         os.write(2, b"x" * MIB)
 
@@ -245,6 +227,11 @@ def start_agent(*devices: DeviceReading, **packages: str) -> None:
     configure = decode(until(b'["Configure"'), ToAgent)
     deflate = Deflated() if configure.compressed else bytes
     say(facts(*devices, **packages))
+
+
+def become_ready() -> None:
+    start_agent(OWN_GPU)
+    until(b'["Credentials"')
 
 
 def facts(*devices: DeviceReading, **packages: str) -> Facts:

@@ -6,7 +6,6 @@ import os
 import signal
 import stat
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,6 @@ from gputui.protocol.connection_file import find_cluster, running_clusters
 from gputui.protocol.frontend import (
     AddWorkers,
     ChangeHosts,
-    Previewed,
     Restart,
     RetireWorkers,
     Scale,
@@ -118,25 +116,6 @@ async def test_an_unused_cluster_that_stays_ends_after_its_timeout(clusters: Clu
     assert running_clusters() == ()
 
 
-@pytest.fixture
-async def more(standing: LiveCluster) -> AsyncIterator[Clusters]:
-    """Starts clusters in the folders of the one that the module shares."""
-    clusters = Clusters()
-    yield clusters
-    await clusters.close()
-
-
-async def test_a_name_in_use_is_refused(more: Clusters) -> None:
-    with pytest.raises(HeadError, match="'standing' runs already"):
-        await more.start(name="standing")
-
-
-@pytest.mark.slow
-async def test_a_numbered_name_gives_way(more: Clusters) -> None:
-    second = await more.start(name="standing", numbered=True)
-    assert second.link.attached.name == "standing-2"
-
-
 async def test_an_unknown_host_is_refused_by_name(standing: LiveCluster) -> None:
     with pytest.raises(HeadError, match="no host elsewhere"):
         await standing.request(Scale(0, 1, host="elsewhere"))
@@ -164,18 +143,6 @@ async def test_a_frontend_of_another_version_is_turned_away_in_words(standing: L
     writer.write(json.dumps(["Attach", 99, "screen", True, "new"]).encode() + b"\n")
     assert b"speaks version" in await reader.readline()
     writer.close()
-
-
-async def test_results_survive_scaling_down(standing: LiveCluster) -> None:
-    async with client_of(standing) as client:
-        futures = client.map(lambda n: n + 1, range(40))
-        await client.gather(futures)
-        previewed = await standing.request(Scale(0, 1, preview=True))
-        assert isinstance(previewed, Previewed) and len(previewed.stops) == 1
-        await standing.request(Scale(0, 1))
-        await standing.until(lambda: len(standing.workers) == 1)
-        assert previewed.stops[0] not in standing.workers
-        assert await client.gather(futures) == list(range(1, 41))
 
 
 async def test_the_last_worker_is_kept_for_what_it_holds(standing: LiveCluster) -> None:
@@ -266,13 +233,6 @@ async def test_what_workers_print_reaches_every_frontend_that_follows(
     async with client_of(standing) as client:
         await client.submit(print, "hello from a task")
         await standing.until(lambda: any("hello from a task" in n.lines for n in standing.logs))
-
-
-async def test_a_host_that_cannot_be_used_is_told_with_its_reason(clusters: Clusters) -> None:
-    cluster = await clusters.start("localhost gpus=0")
-    await cluster.until(lambda: cluster.snapshot and cluster.snapshot.hosts[0].state.final)
-    assert cluster.snapshot.hosts[0].state is HostState.FAILED
-    assert "no GPU 0" in cluster.snapshot.hosts[0].reason
 
 
 async def test_a_link_to_no_head_says_so() -> None:

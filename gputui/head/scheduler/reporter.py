@@ -48,7 +48,7 @@ class Reporter:
         self._scheduler = scheduler
         self._channel = channel
         scheduler.tell_head = channel.send
-        self._tasks = Background(self._failed)
+        self._tasks = Background(lambda name, error: None)  # it is logged
 
     async def report(self, interval_s: float) -> None:
         """Send the counts until cancelled."""
@@ -81,9 +81,6 @@ class Reporter:
             case StopScheduler():
                 self._channel.abort()
         return None
-
-    def _failed(self, name: str, error: Exception) -> None:
-        """Continue: a failed order does not end the scheduler."""
 
     async def _retire(self, order: Retire) -> Retired:
         """Move workers' results elsewhere; answered even if Dask fails."""
