@@ -449,6 +449,17 @@ async def test_a_long_name_and_a_state_leave_room_for_the_error() -> None:
         await sees(pilot, "▾✖ failed 0s  node-with-a-name-that-f…  connection refused on port 22")
 
 
+@pytest.mark.parametrize("name", ["日本語" * 8, "node-with-a-name-that-fills-half-of-a-terminal"])
+async def test_a_reason_that_begins_with_a_long_name_is_seen_in_every_view(name: str) -> None:
+    reason = f"{name} does not resolve: Name or service not known"
+    failed = host(name, state=HostState.FAILED, reason=reason)
+    on = Still(snapshot(host("a", device(0, "a")), failed, workers=(worker(0, "a"),)))
+    async with on.app.run_test(size=(80, 24)) as pilot:
+        for key in "10":
+            await pilot.press(key)  # the trouble below the status, and the row
+            await until(pilot, lambda: seen(pilot).count("does not res") >= 2)
+
+
 def test_alarms_beyond_the_list_of_outliers_are_counted_and_reached() -> None:
     lost = [device(number, lost=True) for number in range(20)]
     watched = Watched()

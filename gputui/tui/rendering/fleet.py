@@ -336,7 +336,7 @@ def group_line(row: Row, sign: Part, width: int, *, folded: bool) -> Line:
     parts: list[Part] = [sign, ("▸" if folded else "▾", alarm), (state, role)]
     parts.append((name, alarm or "title"))
     if host.reason:
-        return [*parts, (f"  {fmt.safe(host.reason)}", "warn")]
+        return [*parts, (f"  {fmt.reason(host)}", "warn")]
     if folded:
         parts += [("  ", ""), *merged(map(look.cell, row.slots))]
     read = host.reading

@@ -8,6 +8,7 @@ import math
 from datetime import datetime
 
 from gputui.model.plain_text import safe as safe
+from gputui.model.snapshot import HostStatus
 
 MISSING = "–"
 EIGHTHS = " ▁▂▃▄▅▆▇█"
@@ -98,6 +99,16 @@ def many(number: int, noun: str) -> str:
     ('1 host', '1,250 GPUs')
     """
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def reason(host: HostStatus) -> str:
+    """Return why a host is in its state, for a line in which its name stands before.
+
+    A long name at the beginning of the reason would take the room of what went wrong.
+    """
+    first = host.reason.partition("\n")[0]
+    rest = first.removeprefix(host.name)
+    return safe(rest.lstrip() if rest.startswith((" does not ", ":")) else first)
 
 
 def lasted(began_at: float, held_at: float, now: float) -> str:

@@ -169,7 +169,7 @@ class FleetView(Listing[Row]):
         if row.host.reason and not row.slots:
             name, (text, role) = self._shown[0], row.state
             parts = [self._before(row), *name.column.cell(row, name.width)]
-            return [*parts, (f" {text}  ", role), (fmt.safe(row.host.reason), "warn")]
+            return [*parts, (f" {text}  ", role), (fmt.reason(row.host), "warn")]
         return super().line(key)
 
     def sign(self, value: Row) -> Part:

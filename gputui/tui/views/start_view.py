@@ -32,7 +32,7 @@ class StartRow:
     def why(self) -> str:
         """Why it is not up, in a line; the rest is said below the hosts."""
         host = self.host
-        return fmt.safe(host.reason or next(iter(host.warnings), ""))
+        return fmt.reason(host) or fmt.safe(next(iter(host.warnings), ""))
 
 
 def stage_part(host: HostStatus) -> Part:

@@ -311,7 +311,7 @@ def _detail(watched: Watched, alarm: Alarm) -> str:
     host = next((host for host in watched.snapshot.hosts if host.name == alarm.subject), None)
     slot = next((slot for slot in watched.slots if slot.key == alarm.subject), None)
     if host is not None and host.reason:
-        return fmt.safe(f": {host.reason.partition(chr(10))[0]}")
+        return f": {fmt.reason(host)}"
     reasons = [worker.reason for worker in slot.workers if worker.reason] if slot else []
     if reasons:
         return fmt.safe(f": {reasons[0].partition(chr(10))[0]}")
