@@ -238,8 +238,7 @@ def _chosen(
     left = len(eligible) if desired.workers is None else desired.workers
     quota, chosen = dict(quotas), set[str]()
     for spec in sorted(eligible, key=precedence):
-        if left > 0 and quota[spec.host] > 0:
+        if len(chosen) < left and quota[spec.host] > 0:
             chosen.add(spec.name)
             quota[spec.host] -= 1
-            left -= 1
     return chosen

@@ -137,8 +137,9 @@ class FleetHost:
             return status
         if telemetry is None:
             return replace(status, devices=self.facts.devices if self.facts else ())
-        reading, read_at, devices = telemetry.host, telemetry.at, telemetry.devices
-        return replace(status, reading=reading, read_at=read_at, devices=devices)
+        return replace(
+            status, reading=telemetry.host, read_at=telemetry.at, devices=telemetry.devices
+        )
 
     @property
     def scheduler_address(self) -> str:
@@ -263,8 +264,7 @@ class FleetHost:
         if reached.error:
             raise stages.error(f"{why}: {reached.error}", checks.PORT_HINT)
         if not self.listen_address:
-            own_end = reached.local_address
-            self.listen_address = await self._listen_at(self, session, port, own_end)
+            self.listen_address = await self._listen_at(self, session, port, reached.local_address)
         session.ready = True
         self._become(HostState.READY)
 
@@ -312,10 +312,10 @@ class FleetHost:
             return
         lease_s = self._settings.lease_s + self._settings.ping_interval_s
         self._lose(self._heard_at + lease_s - time.monotonic())
-        tail = error.stderr_tail
-        self._become(HostState.RECONNECTING, error.reason, error.hint, stderr_tail=tail)
-        waits = self._settings.reconnect_s
-        wait_s = waits[min(self._losses, len(waits) - 1)]
+        self._become(
+            HostState.RECONNECTING, error.reason, error.hint, stderr_tail=error.stderr_tail
+        )
+        wait_s = self._settings.reconnect_s[: self._losses + 1][-1]
         if not self.lease_over:
             wait_s = min(wait_s, self._settings.ping_interval_s / 2)
         self._losses += 1

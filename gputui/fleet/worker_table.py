@@ -231,10 +231,7 @@ class WorkerTable:
             host.send(StopWorkers(tuple(stop), GRACE_S))
         for name, found in running.items():
             if (worker := workers.get(name)) is not None:
-                if found.restarts > worker.restarts:
-                    self._note_restart(name)
-                worker.pid, worker.restarts = found.pid, found.restarts
-                worker.deaths = max(worker.deaths, found.restarts)
+                self._runs(worker, found.pid, found.restarts)
                 if worker.pid is None and worker.state.up:
                     worker.address, worker.state = None, WorkerState.CRASHED
         gone = tuple(
@@ -255,21 +252,15 @@ class WorkerTable:
 
     def started(self, message: WorkerStarted) -> None:
         """Handle a process that was forked."""
-        worker = self._workers.get(message.name)
-        if worker is None:
+        if (worker := self._workers.get(message.name)) is None:
             return
-        again = message.restarts > worker.restarts
-        worker.pid, worker.restarts = message.pid, message.restarts
-        worker.deaths = max(worker.deaths, message.restarts)
+        self._runs(worker, message.pid, message.restarts)
         if worker.state not in (WorkerState.RETIRING, WorkerState.CRASH_LOOP):
             worker.starting_since, worker.state = time.monotonic(), WorkerState.STARTING
-        if again:
-            self._note_restart(message.name)
 
     def ready(self, message: WorkerReady) -> None:
         """Handle a worker that registered, or its GPU."""
-        worker = self._workers.get(message.name)
-        if worker is None:
+        if (worker := self._workers.get(message.name)) is None:
             return
         worker.address = message.address
         worker.seen_device_uuid = message.device_uuid or worker.seen_device_uuid
@@ -279,8 +270,7 @@ class WorkerTable:
 
     def exited(self, message: WorkerExited) -> None:
         """Handle the end of a worker's process; it is forgotten unless it crashed."""
-        worker = self._workers.get(message.name)
-        if worker is None:
+        if (worker := self._workers.get(message.name)) is None:
             return
         if worker.state is not WorkerState.RETIRING and message.kind != "stopped":
             kind = "crash loop" if message.crash_loop else "crashed"
@@ -326,9 +316,14 @@ class WorkerTable:
                 found[worker.spec.host] = (*found.get(worker.spec.host, ()), name)
         return found
 
-    def _note_restart(self, name: str) -> None:
-        self._tell(Severity.INFO, name, "restarted", "")
-        self._restarted()
+    def _runs(self, worker: WorkerRecord, pid: int | None, restarts: int) -> None:
+        """Note a worker's process, and that it was started again."""
+        again = restarts > worker.restarts
+        worker.pid, worker.restarts = pid, restarts
+        worker.deaths = max(worker.deaths, restarts)
+        if again:
+            self._tell(Severity.INFO, worker.spec.name, "restarted", "")
+            self._restarted()
 
     def _worth(self, name: str) -> tuple[bool, int, int, int]:
         """Return the cost of stopping a worker: least for one that is not up."""

@@ -45,8 +45,37 @@ def refusal(
     return next((each for each in found if each.verdict is Verdict.BAD), None)
 
 
-def test_a_host_that_has_all_is_not_refused() -> None:
-    assert refusal() is None
+NO_DRIVER = {"devices": (), "warnings": ("the driver is missing",)}
+HIDDEN = {
+    "devices": tuple(replace(device, usable=False) for device in GPUS),
+    "cuda_visible_devices": "",
+}
+
+
+@pytest.mark.parametrize(
+    ("host", "facts", "reason"),
+    [
+        (EVERY_GPU, {}, None),
+        (EVERY_GPU, {"packages": PACKAGES}, None),
+        (Host("gpu-a", gpus=()), {"packages": PACKAGES}, None),
+        (Host("gpu-a", gpus=()), NO_DRIVER, None),
+        (EVERY_GPU, {"devices": ()}, "no GPU"),
+        (Host("gpu-a", gpus=("0", "7")), {}, "no GPU 7: it has 0, 1"),
+        (Host("gpu-a", gpus=("0",)), NO_DRIVER, "no GPU 0: it has none; the driver is missing"),
+        (EVERY_GPU, HIDDEN, "none of its 2 GPUs may be used: CUDA_VISIBLE_DEVICES='' there"),
+    ],
+)
+def test_a_host_without_the_gpus_that_are_asked_for_is_refused_with_why(
+    host: Host, facts: dict[str, object], reason: str | None
+) -> None:
+    problem = refusal(host, **facts)
+    assert (problem and problem.text) == reason
+
+
+def test_a_host_without_a_gpu_is_asked_to_say_so_unless_its_cpus_will_do() -> None:
+    problem = refusal(devices=())
+    assert problem and problem.hint == "for CPU workers write: gpu-a gpus=none"
+    assert refusal(settings=replace(SETTINGS, cpu_fallback=True), devices=()) is None
 
 
 def test_gpus_without_cupy_are_used_and_doctor_says_how_to_install_it() -> None:
@@ -76,39 +105,6 @@ def test_doctor_names_the_rapids_of_a_host_that_has_gpus() -> None:
     found = {each.check: each for each in examine(EVERY_GPU, facts, SETTINGS)}
     assert (found["rapids"].verdict, found["rapids"].text) == (Verdict.GOOD, "cudf-cu13 26.10.0")
     assert "rapids" not in {each.check for each in examine(EVERY_GPU, FACTS, SETTINGS)}
-
-
-def test_gpus_none_needs_no_cupy() -> None:
-    assert refusal(Host("gpu-a", gpus=()), packages=PACKAGES) is None
-
-
-def test_a_host_without_a_gpu_is_told_to_say_so() -> None:
-    problem = refusal(devices=())
-    assert problem is not None
-    assert (problem.text, problem.hint) == ("no GPU", "for CPU workers write: gpu-a gpus=none")
-
-
-def test_a_host_without_a_gpu_may_fall_back_to_its_cpus() -> None:
-    assert refusal(settings=replace(SETTINGS, cpu_fallback=True), devices=()) is None
-
-
-def test_a_gpu_that_is_asked_for_and_not_there_is_named_with_those_that_are() -> None:
-    problem = refusal(Host("gpu-a", gpus=("0", "7")))
-    assert problem is not None
-    assert problem.text == "no GPU 7: it has 0, 1"
-
-
-def test_why_nvml_sees_no_gpu_is_said() -> None:
-    problem = refusal(Host("gpu-a", gpus=("0",)), devices=(), warnings=("the driver is missing",))
-    assert problem is not None
-    assert problem.text == "no GPU 0: it has none; the driver is missing"
-
-
-def test_hidden_gpus_are_explained() -> None:
-    hidden = tuple(replace(device, usable=False) for device in GPUS)
-    problem = refusal(devices=hidden, cuda_visible_devices="")
-    assert problem is not None
-    assert problem.text == "none of its 2 GPUs may be used: CUDA_VISIBLE_DEVICES='' there"
 
 
 @pytest.mark.parametrize(
