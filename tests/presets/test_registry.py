@@ -89,12 +89,19 @@ def test_a_misspelt_thing_in_a_file_is_answered_with_what_is_there(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    "source", ["import nosuchmodule", "def (", "raise RuntimeError('no')", "raise SystemExit(3)"]
+    ("source", "says"),
+    [
+        ("import nosuchmodule", "does not import: ModuleNotFoundError: No module named"),
+        ("def (", "does not import: SyntaxError"),
+        ("raise RuntimeError('no')", "does not import: RuntimeError: no"),
+        ("raise SystemExit(3)", "does not import"),
+        ("thing = 3", "is a int, not a gputui.presets.Preset"),
+    ],
 )
-def test_a_file_that_does_not_import_is_said_plainly(tmp_path: Path, source: str) -> None:
+def test_a_file_without_a_preset_is_said_plainly(tmp_path: Path, source: str, says: str) -> None:
     path = tmp_path / "broken.py"
     path.write_text(source)
-    with pytest.raises(PresetError, match=r"broken\.py does not import"):
+    with pytest.raises(PresetError, match=rf"broken\.py.*{says}"):
         presets.get(f"{path}:thing")
 
 

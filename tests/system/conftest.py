@@ -37,16 +37,24 @@ class Command:
     """Words of a command that starts another one."""
     started: list["subprocess.Popen[str]"] = field(default_factory=list)
 
+    def words(self, *arguments: str) -> list[str]:
+        """Return the words that run the command with these arguments."""
+        return [*self.before, sys.executable, "-m", "gputui", *arguments]
+
     def start(self, *arguments: str, **more: Any) -> "subprocess.Popen[str]":
         """Start the command."""
+        return self.start_other(*self.words(*arguments), **more)
+
+    def start_other(self, *words: str, **more: Any) -> "subprocess.Popen[str]":
+        """Start another command with this one's folders; `env` is added to its environment."""
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        env = {**os.environ, **self.env, **more.pop("env", {})}
         process = subprocess.Popen(
-            [*self.before, sys.executable, "-m", "gputui", *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            words,
             text=True,
             cwd=self.folder,
-            env={**os.environ, **self.env},
-            **{"stdin": subprocess.DEVNULL, **more},
+            env=env,
+            **{"stdin": subprocess.DEVNULL, **pipes, **more},
         )
         self.started.append(process)
         return process
@@ -55,14 +63,21 @@ class Command:
         self, *arguments: str, timeout_s: float = 90
     ) -> "subprocess.CompletedProcess[str]":
         """Run the command to its end."""
-        process = self.start(*arguments)
+        return self.run_other(*self.words(*arguments), timeout_s=timeout_s)
+
+    def run_other(
+        self, *words: str, given: str | None = None, timeout_s: float = 90, **more: Any
+    ) -> "subprocess.CompletedProcess[str]":
+        """Run another command with this one's folders to its end; `given` is its stdin."""
+        stdin = {} if given is None else {"stdin": subprocess.PIPE}
+        process = self.start_other(*words, **stdin, **more)
         try:
-            out, err = process.communicate(timeout=timeout_s)
+            out, err = process.communicate(given, timeout=timeout_s)
         except subprocess.TimeoutExpired:
             process.kill()
             out, err = process.communicate()
-            pytest.fail(f"gputui {' '.join(arguments)} did not end\n{out}\n{err}")
-        return subprocess.CompletedProcess(arguments, process.returncode, out, err)
+            pytest.fail(f"{' '.join(words)} did not end\n{out}\n{err}")
+        return subprocess.CompletedProcess(words, process.returncode, out, err)
 
     def json(self, *arguments: str) -> Any:
         """Run the command to its good end, and return the object that it printed."""

@@ -49,6 +49,21 @@ def last_run(command: Command) -> Any:
     return json.loads(command("runs", "show", "last", "--json").stdout)
 
 
+def log_of_last_run(command: Command) -> str:
+    """Return the log of the newest run."""
+    folder = command.folder / "state" / "gputui" / "runs" / last_run(command)["id"]
+    return (folder / "log.txt").read_text()
+
+
+def preset(command: Command, code: str, name: str = "mine", more: str = "") -> str:
+    """Write a preset with the `compute` of this code, and return its name."""
+    (command.folder / f"{name}.py").write_text(
+        "import os, sys, time\nfrom gputui.presets import Figure, Outcome, Preset\n"
+        f"{code}\nPRESET = Preset({name!r}, 'for a test', (), compute{more})\n"
+    )
+    return f"./{name}.py:PRESET"
+
+
 @contextlib.contextmanager
 def in_a_terminal(
     command: Command, *arguments: str, stdin: int | None = None

@@ -4,37 +4,15 @@ import json
 import signal
 import subprocess
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from tests.system.conftest import BOUND_S, Command
-from tests.system.lab import last_run, running_lab
+from tests.system.lab import last_run, preset, running_lab
 
 lab = running_lab
 
 InProcess = Callable[..., "subprocess.CompletedProcess[str]"]
-
-ODD = """
-import numpy as np
-from gputui.presets import Figure, Outcome, Parameter, Preset
-
-def compute(job):
-    result = {"worst": np.float64("nan"), "count": np.int64(3), "s": np.ones(job["count"])}
-    return Outcome(result, Figure("line", "s", x=(0.0,), y=(np.float32(1.0),)))
-
-PRESET = Preset("odd", "returns odd values", (Parameter("count", int, 3, ""),), compute)
-"""
-
-SLOW = """
-import time
-from gputui.presets import Outcome, Preset
-
-def compute(job):
-    return Outcome({"slept": len(job.results(job.map(time.sleep, [0.1] * 5000), "sleeping"))})
-
-PRESET = Preset("slow", "sleeps", (), compute)
-"""
 
 DIES = """
 import os, pathlib, signal
@@ -56,22 +34,10 @@ PRESET = Preset("dies", "kills a worker", (Parameter("folder", str, "", ""),), c
 """
 
 
-def odd(folder: Path) -> str:
-    path = folder / "odd.py"
-    path.write_text(ODD)
-    return f"{path}:PRESET"
-
-
-@pytest.mark.slow
-def test_numpys_numbers_and_nan_are_printed_as_json(lab: Command) -> None:
-    done = lab("--attach", "lab", "--run", odd(lab.folder), "--json")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["result"] == {"worst": "nan", "count": 3, "s": [1.0] * 3}
-
-
 @pytest.mark.slow
 def test_a_result_too_large_to_print_is_cut_for_people_and_whole_as_json(lab: Command) -> None:
-    arguments = ("--attach", "lab", "--run", odd(lab.folder), "-p", "count=20_000", "--quiet")
+    many = preset(lab, "def compute(job):\n    return Outcome({'s': list(range(20_000))})")
+    arguments = ("--attach", "lab", "--run", many, "--quiet")
     done = lab(*arguments)
     assert done.returncode == 0, done.stderr
     assert "… and 19,988 more" in done.stdout
@@ -97,8 +63,12 @@ def test_two_runs_at_once_on_one_cluster_have_each_their_own_result(lab: Command
 def test_a_second_run_waits_for_the_first_and_goes_on_when_that_is_interrupted(
     lab: Command,
 ) -> None:
-    (lab.folder / "slow.py").write_text(SLOW)
-    slow = lab.start("--attach", "lab", "--run", "./slow.py:PRESET")
+    sleeps = (
+        "def compute(job):\n"
+        "    slept = job.results(job.map(time.sleep, [0.1] * 5000), 'sleeping')\n"
+        "    return Outcome({'slept': len(slept)})"
+    )
+    slow = lab.start("--attach", "lab", "--run", preset(lab, sleeps))
     assert slow.stderr
     while "sleeping" not in slow.stderr.readline():
         assert slow.poll() is None
@@ -122,36 +92,14 @@ def test_the_only_worker_that_dies_and_comes_back_is_counted_in_the_run(gputui: 
 
 @pytest.mark.slow
 def test_a_run_that_holds_on_to_its_thread_is_interrupted_all_the_same(lab: Command) -> None:
-    (lab.folder / "deaf.py").write_text(
-        "import time\nfrom gputui.presets import Preset\n"
-        "def compute(job):\n    print('deaf', flush=True)\n    time.sleep(600)\n"
-        "PRESET = Preset('deaf', 'hears nothing', (), compute)\n"
-    )
-    process = lab.start("--attach", "lab", "--run", "./deaf.py:PRESET", "--quiet")
+    deaf = preset(lab, "def compute(job):\n    print('deaf', flush=True)\n    time.sleep(600)")
+    process = lab.start("--attach", "lab", "--run", deaf, "--quiet")
     assert process.stdout
     assert process.stdout.readline() == "deaf\n"
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=BOUND_S)
     assert process.returncode == 130
     assert last_run(lab)["state"] == "cancelled"
-
-
-@pytest.mark.parametrize(
-    ("source", "says"),
-    [
-        ("import no_such_module", "ModuleNotFoundError: No module named 'no_such_module'"),
-        ("def compute(job:\n", "SyntaxError"),
-        ("PRESET = 3", "is a int, not a gputui.presets.Preset"),
-    ],
-)
-def test_a_preset_file_that_does_not_import_is_exit_2(
-    in_process: InProcess, tmp_path: Path, source: str, says: str
-) -> None:
-    (tmp_path / "mine.py").write_text(source)
-    done = in_process("--run", "./mine.py:PRESET")
-    assert done.returncode == 2
-    assert says in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -92,13 +92,8 @@ with gputui.connect(sys.argv[1]) as cluster, Client(cluster) as client:
 
 @pytest.mark.slow
 def test_python_connects_to_a_cluster_on_another_machine(there: There) -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", PYTHON, there.name],
-        capture_output=True,
-        text=True,
-        env={**os.environ, **there.gputui.env},
-        timeout=BOUND_S,
-    )
+    words = (sys.executable, "-W", "error", "-c", PYTHON, there.name)
+    done = there.gputui.run_other(*words, timeout_s=BOUND_S)
     assert done.returncode == 0, done.stderr
     name, result, address, dashboard = done.stdout.split()
     assert (name, result, dashboard) == ("lab", "3", "200")
@@ -209,14 +204,8 @@ def test_gputui_in_an_environment_there_is_found_or_it_is_said_where_it_was_look
     gputui.env |= openssh_hosts.environment
 
     def up(*more: str, **env: str) -> tuple[int, str]:
-        command = [python, "-m", "gputui", "up", HERE, "--on", host.name, *more]
-        done = subprocess.run(
-            command,
-            env={**os.environ, **gputui.env, **env},
-            capture_output=True,
-            text=True,
-            timeout=BOUND_S,
-        )
+        command = (str(python), "-m", "gputui", "up", HERE, "--on", host.name, *more)
+        done = gputui.run_other(*command, timeout_s=BOUND_S, env=env)
         assert "Traceback" not in done.stderr
         return done.returncode, done.stdout or done.stderr
 

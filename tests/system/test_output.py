@@ -4,17 +4,21 @@ import json
 import os
 import resource
 import shlex
-import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.system.conftest import BOUND_S, Command, wait_until
-from tests.system.lab import in_a_terminal, last_run, running_lab, shown
+from tests.system.lab import (
+    in_a_terminal,
+    last_run,
+    log_of_last_run,
+    preset,
+    running_lab,
+    shown,
+)
 
 lab = running_lab
 
@@ -81,17 +85,9 @@ def test_arrays_that_are_there_are_never_overwritten(lab: Command) -> None:
 def test_a_disk_too_small_for_the_arrays_leaves_the_result_and_no_file(lab: Command) -> None:
     out = lab.folder / "small"
     out.mkdir()
-    command = [sys.executable, "-m", "gputui", *SVD, "--save", str(out), "--quiet"]
+    command = lab.words(*SVD, "--save", str(out), "--quiet")
     mount = f'mount -t tmpfs -o size={U_BYTES // 2} tmpfs "$0" && "$@"; echo $? $(ls "$0")'
-    unshare = shutil.which("unshare") or pytest.skip("no unshare here")
-    done = subprocess.run(
-        [unshare, "-m", "sh", "-c", mount, str(out), *command],
-        capture_output=True,
-        text=True,
-        cwd=lab.folder,
-        env={**os.environ, **lab.env},
-        timeout=90,
-    )
+    done = lab.run_other("unshare", "-m", "sh", "-c", mount, str(out), *command)
     assert done.stdout.splitlines()[-1] == "1", done.stderr
     assert "singular values" in done.stdout
     assert "bytes do not fit in the" in done.stderr
@@ -121,24 +117,11 @@ def test_a_run_that_ends_with_a_full_disk_is_recorded_as_done(
     state = lab.folder / f"full-{rows}"
     state.mkdir()
     (lab.folder / f"fills{rows}.py").write_text(FILLS.replace("job_rows", str(rows)))
-    run = [sys.executable, "-m", "gputui", "--attach", "lab", "--quiet"]
-    run += ["--run", f"./fills{rows}.py:PRESET"]
-    show = [sys.executable, "-m", "gputui", "runs", "show", "last", "--json"]
-    words = (f'mount -t tmpfs -o size=400k tmpfs "{state}"', shlex.join(run), shlex.join(show))
-    done = subprocess.run(
-        [
-            shutil.which("unshare") or pytest.skip("no unshare"),
-            "-m",
-            "sh",
-            "-c",
-            " && ".join(words),
-        ],
-        capture_output=True,
-        text=True,
-        cwd=lab.folder,
-        env={**os.environ, **lab.env, "XDG_STATE_HOME": str(state)},
-        timeout=90,
-    )
+    run = lab.words("--attach", "lab", "--quiet", "--run", f"./fills{rows}.py:PRESET")
+    show = lab.words("runs", "show", "last", "--json")
+    line = f'mount -t tmpfs -o size=400k tmpfs "$0" && {shlex.join(run)} && {shlex.join(show)}'
+    env = {"XDG_STATE_HOME": str(state)}
+    done = lab.run_other("unshare", "-m", "sh", "-c", line, str(state), env=env)
     assert done.returncode == 0, done.stderr
     record = json.loads(done.stdout[done.stdout.index("{\n") :])
     assert record["state"] == "done"
@@ -173,16 +156,13 @@ def test_a_disk_without_room_for_figure_and_report_leaves_the_result(lab: Comman
 
 
 def test_ctrl_c_while_saving_leaves_no_half_file(lab: Command) -> None:
-    (lab.folder / "slow.py").write_text(
-        "import time\n"
-        "from gputui.presets import Outcome, Preset\n"
+    code = (
         "def slow(block):\n    time.sleep(0.2)\n    return block\n"
         "def compute(job):\n    import dask.array as da\n"
         "    return Outcome({}, arrays={'x': da.ones(1000, chunks=1).map_blocks(slow)})\n"
-        "PRESET = Preset('slow', 'has slow arrays', (), compute, arrays=('x',))\n"
     )
-    out = lab.folder / "interrupted"
-    process = lab.start("--attach", "lab", "--run", "./slow.py:PRESET", "--save", str(out))
+    slow, out = preset(lab, code, more=", arrays=('x',)"), lab.folder / "interrupted"
+    process = lab.start("--attach", "lab", "--run", slow, "--save", str(out))
     wait_until(lambda: list(out.glob("x.npy")))
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=BOUND_S)
@@ -192,61 +172,29 @@ def test_ctrl_c_while_saving_leaves_no_half_file(lab: Command) -> None:
 
 
 def test_a_run_that_fails_is_recorded_with_its_error_and_log(lab: Command) -> None:
-    mine = lab.folder / "mine.py"
-    mine.write_text(
-        "from gputui.presets import Outcome, Preset\n"
+    code = (
         "def divide():\n    print('dividing')\n    return 1 / 0\n"
-        "def compute(job):\n    return Outcome({'x': job.results([job.submit(divide)])})\n"
-        "PRESET = Preset('mine', 'divides', (), compute)\n"
+        "def compute(job):\n    return Outcome({'x': job.results([job.submit(divide)])})"
     )
-    done = lab("--attach", "lab", "--run", f"{mine}:PRESET")
+    done = lab("--attach", "lab", "--run", preset(lab, code), "--json")
     record = last_run(lab)
     assert (done.returncode, record["state"], record["error_type"]) == (1, "failed", "RunError")
+    assert "division by zero" in json.loads(done.stdout)["error"]["message"]
     assert "ZeroDivisionError" in record["error"]
-    log = lab.folder / "state" / "gputui" / "runs" / record["id"] / "log.txt"
-    assert "failed mine failed: ZeroDivisionError" in log.read_text()
-
-
-def test_what_a_preset_prints_is_in_the_log_of_its_run_and_its_json_is_json(lab: Command) -> None:
-    mine = lab.folder / "mine.py"
-    mine.write_text(
-        "from gputui.presets import Outcome, Preset\n"
-        "def compute(job):\n    print('so', 'far', end='!')\n    return Outcome({'x': 1})\n"
-        "PRESET = Preset('mine', 'prints', (), compute)\n"
-    )
-    done = lab("--attach", "lab", "--run", f"{mine}:PRESET", "--json")
-    assert json.loads(done.stdout)["result"] == {"x": 1}
-    assert "so far!" in done.stderr
-    folder = lab.folder / "state" / "gputui" / "runs" / last_run(lab)["id"]
-    assert "  so far!\n" in (folder / "log.txt").read_text()
-
-
-def printing(folder: Path, words: str) -> str:
-    """Write a preset of which every worker prints words, and return its name."""
-    path = folder / "prints.py"
-    path.write_text(
-        "from time import sleep\nfrom gputui.presets import Outcome, Preset\n"
-        f"def say():\n    print('{words}')\n"
-        "def compute(job):\n    said = job.each_worker(say)\n    job.each_worker(sleep, 1)\n"
-        "    return Outcome({'said': len(said)})\n"
-        "PRESET = Preset('prints', 'prints', (), compute)\n"
-    )
-    return f"{path}:PRESET"
-
-
-def log_of(lab: Command, *arguments: str) -> str:
-    """Run, and return the log."""
-    done = lab("--run", *arguments, "--quiet")
-    assert done.returncode == 0, done.stderr
-    return Path(
-        lab.folder / "state" / "gputui" / "runs" / last_run(lab)["id"] / "log.txt"
-    ).read_text()
+    assert "failed mine failed: ZeroDivisionError" in log_of_last_run(lab)
 
 
 @pytest.mark.slow
 def test_a_log_begins_with_its_own_run_on_a_cluster_that_was_there_before(lab: Command) -> None:
-    log_of(lab, printing(lab.folder, "said before"), "--attach", "lab")
-    log = log_of(lab, printing(lab.folder, "said now"), "--attach", "lab")
+    for words in ("said before", "said now"):
+        code = (
+            f"def say():\n    print('{words}')\n"
+            "def compute(job):\n    said = job.each_worker(say)\n"
+            "    job.each_worker(time.sleep, 1)\n    return Outcome({'said': len(said)})"
+        )
+        done = lab("--attach", "lab", "--run", preset(lab, code), "--quiet")
+        assert done.returncode == 0, done.stderr
+    log = log_of_last_run(lab)
     assert log.splitlines()[0].endswith("  starting")
     assert log.count("said now") == 2
     assert "said before" not in log

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.system.conftest import BOUND_S, Command
-from tests.system.test_script import written
+from tests.system.conftest import Command
 
 ONE = "localhost gpus=none workers=1 nthreads=1 memory=512MiB"
 PYTHONPATH = os.environ.get("PYTHONPATH", "")
@@ -111,25 +110,6 @@ def test_more_workers_than_the_hosts_have_room_for_are_said_and_refused_if_asked
     done = gputui(ONE, *SMALL, "--workers", "5", "--min-workers", "2")
     assert done.returncode == 3
     assert "1 of at least 2 workers came up" in done.stderr
-
-
-@pytest.mark.slow
-def test_a_script_that_fails_since_its_cluster_was_stopped_ends_with_exit_code_3(
-    gputui: Command,
-) -> None:
-    assert gputui("up", ONE, "--name", "short").returncode == 0
-    script = written(
-        gputui.folder / "mine.py",
-        "future = client.submit(time.sleep, 600)",
-        "print('at work', flush=True)",
-        "future.result()",
-    )
-    process = gputui.start("--attach", "short", "--run", script)
-    assert process.stdout and process.stdout.readline() == "at work\n"
-    assert gputui("down", "short").returncode == 0
-    _, said = process.communicate(timeout=BOUND_S)
-    assert process.returncode == 3, said
-    assert said.count("gputui: the cluster was stopped") == 1
 
 
 @pytest.mark.slow

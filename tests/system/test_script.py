@@ -5,9 +5,9 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,12 +16,19 @@ from gputui.protocol.connection_file import find_cluster
 from gputui.protocol.frontend import CancelRun
 from tests.sshd import SshHosts
 from tests.system.conftest import BOUND_S, Command, wait_until
-from tests.system.lab import HERE, in_a_terminal, last_run, running_lab, shown
+from tests.system.lab import HERE, in_a_terminal, last_run, log_of_last_run, running_lab, shown
 from tests.system.parts import cluster_of, parts_of
 
 lab = running_lab
 
 CLIENT = "import os, sys, time\nfrom distributed import Client\nclient = Client()\n"
+
+
+def at_work(command: Command, *arguments: str, **more: Any) -> "subprocess.Popen[str]":
+    """Start the command, and return it when its script is at work."""
+    process = command.start(*arguments, **more)
+    assert process.stdout and process.stdout.readline() == "at work\n"
+    return process
 
 
 def written(path: Path, *lines: str) -> str:
@@ -39,15 +46,8 @@ def test_a_script_has_its_own_streams_arguments_and_exit_code(gputui: Command) -
         "print(__name__, sys.argv[1:], sys.stdin.read(), total)",
         "sys.exit(7)",
     )
-    done = subprocess.run(
-        [sys.executable, "-m", "gputui", HERE, "--run", script, "--", "-v", "a b"],
-        input="from a pipe",
-        capture_output=True,
-        text=True,
-        cwd=gputui.folder,
-        env={**os.environ, **gputui.env},
-        timeout=90,
-    )
+    words = gputui.words(HERE, "--run", script, "--", "-v", "a b")
+    done = gputui.run_other(*words, given="from a pipe")
     assert done.stdout == "__main__ ['-v', 'a b'] from a pipe 3\n"
     assert done.returncode == 7
     gputui.assert_nothing_left()
@@ -165,10 +165,9 @@ def test_an_error_shows_the_traceback_that_python_would_show(lab: Command) -> No
         "    ~~^^^^^^^^^^^^^^^",
         "KeyError: 'no such key'",
     ]
-    record = last_run(lab)
-    assert record["error"] == "mine.py ended with exit code 1: KeyError: 'no such key'"
-    log = lab.folder / "state" / "gputui" / "runs" / record["id"] / "log.txt"
-    assert "traceback | KeyError: 'no such key'" in log.read_text()
+    said = "mine.py ended with exit code 1: KeyError: 'no such key'"
+    assert last_run(lab)["error"] == said
+    assert "traceback | KeyError: 'no such key'" in log_of_last_run(lab)
 
 
 @pytest.mark.slow
@@ -214,8 +213,7 @@ def test_a_run_of_a_script_is_recorded_with_what_its_workers_printed(lab: Comman
     record = last_run(lab)
     assert record["state"] == "done"
     assert record["hosts"] == "cluster lab"
-    log = lab.folder / "state" / "gputui" / "runs" / record["id"] / "log.txt"
-    assert "said by a task" in log.read_text()
+    assert "said by a task" in log_of_last_run(lab)
 
 
 def test_nothing_secret_is_where_other_programs_would_see_it(lab: Command) -> None:
@@ -250,9 +248,7 @@ DEAF = ("import signal", "signal.signal(signal.SIGINT, signal.SIG_IGN)", *LASTS)
 def test_ctrl_c_ends_a_script_and_its_run(
     lab: Command, lines: tuple[str, ...], last_log_lines: str
 ) -> None:
-    process = lab.start("--attach", "lab", "--run", written(lab.folder / "mine.py", *lines))
-    assert process.stdout
-    assert process.stdout.readline() == "at work\n"
+    process = at_work(lab, "--attach", "lab", "--run", written(lab.folder / "mine.py", *lines))
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=BOUND_S)
     assert (process.returncode, out) == (130, last_log_lines), err
@@ -271,27 +267,16 @@ COUNTS = (
 )
 
 
-@pytest.mark.parametrize("way", ["key", "signal"])
+@pytest.mark.parametrize("way", ["key", "signal", "key, with other input"])
 def test_in_a_terminal_a_script_is_interrupted_once(lab: Command, way: str) -> None:
-    script = written(lab.folder / "mine.py", *COUNTS)
-    arguments = ("--attach", "lab", "--run", script, "--quiet")
-    with in_a_terminal(lab, *arguments) as (process, terminal):
+    other = "other input" in way
+    lines = (line.replace("input()", "'typed'") if other else line for line in COUNTS)
+    run = ("--run", written(lab.folder / "mine.py", *lines), "--quiet")
+    stdin = subprocess.DEVNULL if other else None
+    with in_a_terminal(lab, "--attach", "lab", *run, stdin=stdin) as (process, terminal):
         terminal.write(b"typed\n")
         shown(terminal, b"at work typed")
-        if way == "key":
-            terminal.write(b"\x03")
-        else:
-            process.terminate()
-        assert b"told 1 times" in shown(terminal, b"times")
-        assert process.wait(BOUND_S) == 130
-
-
-def test_in_a_terminal_a_script_with_other_input_is_interrupted_once(lab: Command) -> None:
-    script = written(lab.folder / "mine.py", *(line.replace("input()", "''") for line in COUNTS))
-    arguments = ("--attach", "lab", "--run", script, "--quiet")
-    with in_a_terminal(lab, *arguments, stdin=subprocess.DEVNULL) as (process, terminal):
-        shown(terminal, b"at work")
-        terminal.write(b"\x03")
+        terminal.write(b"\x03") if "key" in way else process.terminate()
         assert b"told 1 times" in shown(terminal, b"times")
         assert process.wait(BOUND_S) == 130
 
@@ -318,9 +303,8 @@ def test_a_script_whose_cluster_is_stopped_is_told_and_goes_on(gputui: Command) 
         "    time.sleep(0.05)",
         "print('went on')",
     )
-    process = gputui.start("--attach", "short", "--run", script)
-    assert process.stdout and process.stderr
-    assert process.stdout.readline() == "at work\n"
+    process = at_work(gputui, "--attach", "short", "--run", script)
+    assert process.stderr
     gputui("down", "short")
     while "the cluster was stopped" not in process.stderr.readline():
         assert process.poll() is None
@@ -347,8 +331,7 @@ def test_a_script_that_waits_for_a_cluster_that_is_stopped_ends_with_one_sentenc
     assert gputui("up", HERE, "--name", "short").returncode == 0
     lines = ("future = client.submit(time.sleep, 600)", "print('at work', flush=True)")
     script = written(gputui.folder / "mine.py", *lines, "future.result()")
-    process = gputui.start("--attach", "short", "--run", script, "--quiet")
-    assert process.stdout and process.stdout.readline() == "at work\n"
+    process = at_work(gputui, "--attach", "short", "--run", script, "--quiet")
     assert gputui("down", "short").returncode == 0
     _, said = process.communicate(timeout=BOUND_S)
     assert process.returncode == 3, said
@@ -359,9 +342,7 @@ def test_a_script_that_waits_for_a_cluster_that_is_stopped_ends_with_one_sentenc
 @pytest.mark.slow
 def test_a_script_whose_cluster_is_lost_ends_with_exit_code_3(gputui: Command) -> None:
     script = written(gputui.folder / "mine.py", *WAITS)
-    process = gputui.start(HERE, "--run", script)
-    assert process.stdout
-    assert process.stdout.readline() == "at work\n"
+    process = at_work(gputui, HERE, "--run", script)
     (head,) = parts_of(cluster_of(gputui.pids()))["head"]
     os.kill(head, signal.SIGKILL)
     killed_at = time.monotonic()
@@ -377,9 +358,7 @@ async def test_a_script_that_another_frontend_cancels_ends_as_cancelled(
     lab: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", lab.env["XDG_RUNTIME_DIR"])
-    process = lab.start("--attach", "lab", "--run", written(lab.folder / "mine.py", *LASTS))
-    assert process.stdout
-    assert process.stdout.readline() == "at work\n"
+    process = at_work(lab, "--attach", "lab", "--run", written(lab.folder / "mine.py", *LASTS))
     connection_file = find_cluster("lab")
     assert connection_file
     link = await HeadConnection.open(connection_file.socket, frontend="screen")
@@ -388,26 +367,3 @@ async def test_a_script_that_another_frontend_cancels_ends_as_cancelled(
     out, err = await asyncio.to_thread(process.communicate, timeout=BOUND_S)
     assert (process.returncode, out) == (1, "cleaned up\n"), err
     assert last_run(lab)["state"] == "cancelled"
-
-
-def test_a_preset_that_is_run_as_a_script_is_answered_with_how_to_run_it(gputui: Command) -> None:
-    (gputui.folder / "mine.py").write_text("PRESET = Preset('mine', 'nothing', (), print)\n")
-    done = gputui("--run", "mine.py")
-    assert (done.returncode, "write --run mine.py:PRESET" in done.stderr) == (2, True), done.stderr
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (("nowhere.py",), "no such file"),
-        (("mine.py", "-p", "rows=3"), "gputui --run mine.py -- 3"),
-        (("mine.py", "--save", "out"), "a script writes its own files"),
-    ],
-)
-def test_what_is_for_presets_is_refused_for_a_script(
-    gputui: Command, arguments: tuple[str, ...], says: str
-) -> None:
-    (gputui.folder / "mine.py").touch()
-    done = gputui("--run", *arguments)
-    assert done.returncode == 2
-    assert says in done.stderr

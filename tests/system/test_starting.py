@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -121,13 +120,7 @@ time.sleep(600)
 
 @pytest.mark.slow
 def test_a_forked_child_of_a_killed_starter_keeps_no_cluster_alive(gputui: Command) -> None:
-    starter = subprocess.Popen(
-        [sys.executable, "-c", FORKS.format(host=HOST)],
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=gputui.folder,
-        env={**os.environ, **gputui.env},
-    )
+    starter = gputui.start_other(sys.executable, "-c", FORKS.format(host=HOST))
     assert starter.stdout
     cluster_id = starter.stdout.readline().strip()
     (child,) = [pid for pid in gputui.pids() if pid != starter.pid and _forked(pid)]

@@ -1,14 +1,12 @@
 """A full disk behind stdout, closed streams, folders that are gone: words, and no traceback."""
 
 import json
-import os
 import subprocess
-import sys
 
 import pytest
 
 from tests.system.conftest import Command
-from tests.system.lab import last_run, running_lab
+from tests.system.lab import last_run, log_of_last_run, preset, running_lab
 
 lab = running_lab
 
@@ -17,14 +15,7 @@ MEAN = ("--attach", "lab", "--run", "mean", "-p", "rows=1000", "--quiet")
 
 def in_a_shell(lab: Command, line: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
     """Run the command as `"$@"` of a line of shell."""
-    return subprocess.run(
-        ["sh", "-c", line, "sh", sys.executable, "-m", "gputui", *arguments],
-        capture_output=True,
-        text=True,
-        cwd=lab.folder,
-        env={**os.environ, **lab.env},
-        timeout=90,
-    )
+    return lab.run_other("sh", "-c", line, "sh", *lab.words(*arguments))
 
 
 @pytest.mark.parametrize(
@@ -43,20 +34,20 @@ def test_a_full_standard_output_is_exit_1_in_words_and_in_the_record(
         assert (record["state"], record["error"]) == failure
 
 
-def test_what_a_preset_prints_is_not_in_its_json(lab: Command) -> None:
-    (lab.folder / "mine.py").write_text(
-        "import os, sys\n"
-        "from gputui.presets import Outcome, Preset\n"
-        "def compute(job):\n"
-        "    print('by the way')\n"
-        "    os.system('echo a process of it')\n"
-        "    job.client.submit(print, 'a task', file=sys.stdout).result()\n"
-        "    return Outcome({'x': 3, 'exact': 10**5000})\n"
-        "PRESET = Preset('mine', 'prints', (), compute)\n"
-    )
-    done = lab("--attach", "lab", "--run", "./mine.py:PRESET", "--json")
+PRINTS = """
+def compute(job):
+    print('by', 'the way', end='!')
+    os.system('echo a process of it')
+    job.client.submit(print, 'a task', file=sys.stdout).result()
+    return Outcome({'x': 3, 'exact': 10**5000})
+"""
+
+
+def test_what_a_preset_prints_is_in_the_log_of_its_run_and_not_in_its_json(lab: Command) -> None:
+    done = lab("--attach", "lab", "--run", preset(lab, PRINTS), "--json")
     assert json.loads(done.stdout)["result"] == {"x": 3, "exact": hex(10**5000)}
-    assert "by the way" in done.stderr and "a process of it" in done.stderr
+    assert "by the way!" in done.stderr and "a process of it" in done.stderr
+    assert "  by the way!" in log_of_last_run(lab)
 
 
 RAISED = {
@@ -69,16 +60,11 @@ RAISED = {
 
 @pytest.mark.parametrize("name", RAISED)
 def test_whatever_a_preset_raises_is_a_failure_of_its_run(lab: Command, name: str) -> None:
-    (lab.folder / "raises.py").write_text(
-        "import asyncio\n"
-        "from gputui.presets import Preset\n"
-        f"def compute(job):\n    raise {RAISED[name]}\n"
-        "PRESET = Preset('raises', 'raises', (), compute)\n"
-    )
-    done = lab("--attach", "lab", "--run", "./raises.py:PRESET", "--json", "--quiet")
+    raises = preset(lab, f"import asyncio\ndef compute(job):\n    raise {RAISED[name]}")
+    done = lab("--attach", "lab", "--run", raises, "--json", "--quiet")
     error = json.loads(done.stdout)["error"]
     assert (done.returncode, error["type"]) == (1, "RunError"), done.stderr
-    assert f"{name}: " in error["message"] and "raises.py:4" in error["message"]
+    assert f"{name}: " in error["message"] and "mine.py:5" in error["message"]
     assert "Traceback" not in done.stderr
     assert last_run(lab)["state"] == "failed"
 

@@ -123,7 +123,7 @@ def test_a_standard_input_without_hosts_is_said_to_be_so(
         (("no/where", "--run", "svd"), "no such file"),
         (("a gpus=0;b gpu=0", "--run", "svd"), "HOSTS:2: unknown key 'gpu'"),
         (("--nonsense",), "No such option"),
-        (("up", "--json"), "No such option: --json (gputui, gputui ls, "),
+        (("up", "--json"), "No such option: --json; it is of gputui, gputui ls, "),
         (("hosts.tx", "--run", "svd"), "hosts.tx: no such file (did you mean hosts.txt?)"),
         (("host.txt", "--run", "svd"), "host.txt: no such file (did you mean hosts.txt?)"),
         (("a memory=64", "--run", "svd"), "memory='64': a worker needs 100MiB at least"),
@@ -150,6 +150,10 @@ def test_a_standard_input_without_hosts_is_said_to_be_so(
         (("--run", "svd", "rows=3"), "a parameter is written -p rows=3"),
         (("--run", "svd", "--workers", "2", "--min-workers", "5"), "is more than --workers 2"),
         (("--run", "svd", "--", "3"), "svd is a preset: write -p key=value"),
+        (("--run", "broken.py:PRESET"), "No module named 'no_such_module'"),
+        (("--run", "broken.py"), "write --run broken.py:PRESET"),
+        (("--run", "mine.py", "-p", "rows=3"), "gputui --run mine.py -- 3"),
+        (("--run", "mine.py", "--save", "out"), "a script writes its own files"),
     ],
 )
 def test_a_wrong_word_is_exit_2_with_what_to_write(
@@ -157,6 +161,9 @@ def test_a_wrong_word_is_exit_2_with_what_to_write(
 ) -> None:
     (tmp_path / "hosts.txt").write_text("gpu-a\n")
     (tmp_path / "dir.py").mkdir()
+    (tmp_path / "broken.py").write_text(
+        "import no_such_module\nPRESET = Preset('x', '', (), print)"
+    )
     for name in "mine.py", "work.ipynb":
         (tmp_path / name).touch()
     assert says in refusal(in_process(*arguments))

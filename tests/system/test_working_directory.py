@@ -1,7 +1,5 @@
 """What lies in the folder where gputui is started is no part of gputui."""
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -67,12 +65,5 @@ def test_tasks_find_the_modules_of_the_script_that_starts_the_cluster(gputui: Co
         "import os\ndef where():\n    return os.environ.get('PYTHONSAFEPATH'), __file__\n"
     )
     (gputui.folder / "mine.py").write_text(SCRIPT.format(hosts=HERE))
-    done = subprocess.run(
-        [sys.executable, "mine.py"],
-        capture_output=True,
-        text=True,
-        cwd=gputui.folder,
-        env={**os.environ, **gputui.env},
-        timeout=90,
-    )
+    done = gputui.run_other(sys.executable, "mine.py")
     assert done.stdout == f"(None, '{gputui.folder / 'qa_beside.py'}')\n", done.stderr
