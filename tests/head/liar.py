@@ -152,7 +152,7 @@ def an_address_of_a_mebibyte() -> None:
 def facts_without_end() -> None:
     become_ready()
     for number in count():
-        say(facts(OWN_GPU, *[replace(gpu, uuid=f"{gpu.uuid} {number}") for gpu in gpus(500)]))
+        say(facts(*[replace(gpu, uuid=f"{gpu.uuid} {number}") for gpu in gpus(500)]))
 
 
 def events_without_end() -> None:
@@ -202,7 +202,7 @@ def errors_without_end() -> None:
 
 
 def nonce() -> bytes:
-    found: str = json.loads(until(b'"nonce"'))["nonce"]
+    found: str = json.loads(until(b'"nonce": '))["nonce"]
     return found.encode()
 
 

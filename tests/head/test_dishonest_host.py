@@ -206,6 +206,8 @@ async def test_a_flood_is_not_felt_by_others(watched: Watched, lie: object) -> N
     await watched.tell(lie)
     ends_at = watched.cluster.snapshot.taken_at + FLOOD_S
     await watched.cluster.until(lambda: watched.host(LIAR) and watched.last_at > ends_at)
-    assert watched.host(LIAR).state in (HostState.PROBING, HostState.READY)
+    assert watched.host(LIAR).state in (HostState.PROBING, HostState.READY), watched.host(
+        LIAR
+    ).reason
     assert max((len(event.text) for event in watched.cluster.events), default=0) <= EVENT_CHARS
     await watched.end()
