@@ -26,7 +26,6 @@ from gputui.client.start import (
     connected,
     spawn_head,
     stop_by_signal,
-    too_few,
     workers_up,
 )
 from gputui.errors import (
@@ -119,8 +118,6 @@ async def _up(configuration: ConfigureHead) -> int:
     head = spawn_head(configuration)
     async with await connected(head, frontend="command") as connection:
         settled = await workers_up(connection, configuration.workers, warn)
-        for line in too_few(settled, configuration.workers):
-            warn(line)
         check_enough(settled, 1, reported=True)
         ignore_signals()  # from here on there is a cluster, and the command says so
         head.keep()

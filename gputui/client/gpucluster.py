@@ -15,7 +15,7 @@ from gputui.client.head_connection import HeadConnection
 from gputui.client.keywords import seconds, translate, whole_number
 from gputui.client.running import RunningCluster
 from gputui.client.sources import read_hosts
-from gputui.client.start import HeadProcess, check_enough, spawn_head, too_few, workers_up
+from gputui.client.start import HeadProcess, check_enough, spawn_head, workers_up
 from gputui.engine.dask_settings import given_json
 from gputui.errors import ClusterTimeoutError, HeadError
 from gputui.model.hosts import parse_hosts
@@ -121,8 +121,6 @@ class GPUCluster(RunningCluster):
         watching = HeadConnection.open(self._head.socket, frontend="command", snapshots=True)
         async with await watching as connection:
             settled = self._settle(await workers_up(connection, number, self._warn))
-        for line in too_few(settled, self._workers):
-            self._warn(line)
         check_enough(settled, self._min_workers)
         self.failed_hosts = settled.failed_hosts
 

@@ -152,11 +152,12 @@ async def stop_by_signal(cluster: ConnectionFile) -> None:
 
 
 async def workers_up(
-    connection: HeadConnection, workers: int | None, tell: Callable[[str], None]
+    connection: HeadConnection, workers: int | None, tell: Callable[[str], None], also: str = ""
 ) -> Settled:
     """Wait for workers; report each failure as soon as it is known, and what is still pending.
 
-    `connection` takes snapshots. Failures that were not reported yet are reported at the end.
+    `connection` takes snapshots. Failures that were not reported yet are reported at the end, and
+    fewer workers than were asked for where none of them failed; `also` is one more hint on them.
     """
     reported: set[str] = set()
     due = time.monotonic() + WAITING_EVERY_S
@@ -189,6 +190,10 @@ async def workers_up(
     left = tuple(host for host in settled.failed_hosts if host.name not in reported)
     for problem in failures(replace(settled, failed_hosts=left)):
         tell(problem)
+    up = len(settled.workers)
+    if 0 < up < (workers or 0) and not (settled.failed_hosts or settled.failed_workers):
+        hint = f"workers= and workers-per-gpu= in HOSTS make room for more{also}"
+        tell(f"{up} of {workers} workers: the hosts have no room for more; {hint}")
     return settled
 
 
@@ -221,12 +226,3 @@ def _failure(host: HostStatus) -> list[str]:
     lines += [f"  {host.hint}"] if host.hint else []
     said = (line for line in host.stderr_tail if line.strip() and line not in host.reason)
     return lines + [f"  | {line}" for line in [*said][-LAST_LINES:]]
-
-
-def too_few(settled: Settled, workers: int | None) -> list[str]:
-    """Return a line where fewer workers are up than were asked for, and none of them failed."""
-    up = len(settled.workers)
-    if workers is None or up >= workers or settled.failed_hosts or settled.failed_workers:
-        return []
-    hint = "workers= and workers-per-gpu= in HOSTS make room for more"
-    return [f"{up} of {workers} workers: the hosts have no room for more; {hint}"]

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gputui.client.head_connection import HeadConnection
-from gputui.client.start import check_enough, failures, too_few, workers_up
+from gputui.client.start import check_enough, failures, workers_up
 from gputui.errors import GputuiError, HeadError, RunError, StoppedError
 from gputui.model.snapshot import Event, RunState, Snapshot
 from gputui.presets import RunCancelledError, RunProgress, located
@@ -314,9 +314,8 @@ async def recorded_run(request: RunRequest, open_cluster: OpenCluster) -> AsyncI
             recording.stage("starting")
             async with await open_cluster() as connection:
                 connection.send(SubscribeLogs(True))
-                settled = await workers_up(connection, request.workers, warn)
-                for line in too_few(settled, request.workers):
-                    warn(f"{line}, --min-workers asks for them")
+                also = ", --min-workers asks for them"
+                settled = await workers_up(connection, request.workers, warn, also)
                 recording.note(f"{len(settled.workers)} workers up", *failures(settled))
                 check_enough(settled, request.min_workers, reported=True)
                 if connection.dashboard and not request.quiet:
