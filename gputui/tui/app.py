@@ -29,9 +29,8 @@ from gputui.tui.terminal.driver import CellDriver
 from gputui.tui.views import View, ViewSwitcher
 from gputui.tui.watched import Watched
 from gputui.tui.widgets.bars import SAID_FOR_S, BottomBars, Keys, TopBars, summary
-from gputui.tui.widgets.pane import Pane
+from gputui.tui.widgets.pane import Drawing, Pane
 from gputui.tui.widgets.prompt import Prompt
-from gputui.tui.widgets.table import Table
 
 if TYPE_CHECKING:
     from gputui.protocol.frontend import Asked, ToFrontend
@@ -147,6 +146,7 @@ class ScreenApp(App[int]):
     def _begin(self) -> None:
         """Finish starting after the first frame."""
         from gputui.tui.commands.changes import COMMANDS
+        from gputui.tui.dialogs import prepare
 
         self.registry.add(COMMANDS)
         if self._ask_on_screen is not None:
@@ -154,6 +154,7 @@ class ScreenApp(App[int]):
         self.run_worker(self._open(), name="connection", exit_on_error=True)
         self.set_interval(LOOK_S, self.head.look)
         self.run_worker(self.stage.get_ready())
+        self.run_worker(prepare, thread=True)
         self.say(self.remembered.trouble, bad=True)
 
     async def _open(self) -> None:
@@ -255,10 +256,8 @@ class ScreenApp(App[int]):
 
     def _draw_anew(self, _theme: object) -> None:
         """Draw everything in the colours of another theme."""
-        for pane in self.query(Pane):
-            pane.forget_drawing()
-        for table in self.query(Table):
-            table.forget_drawing()
+        for drawing in self.query(Drawing):
+            drawing.refresh()
 
     def on_resize(self) -> None:
         """Choose again what fits."""

@@ -23,7 +23,6 @@ from gputui.model.snapshot import (
     TaskSpan,
     WorkerStatus,
 )
-from gputui.tui.rendering.format import safe
 from gputui.tui.widgets.logbook import LogBook
 
 if TYPE_CHECKING:
@@ -190,7 +189,7 @@ class Watched:
     """What all GPUs together do."""
     last_task_at: dict[str, float] = field(default_factory=dict)
     """When each worker was last seen to run a task."""
-    logs: LogBook = field(default_factory=lambda: LogBook(safe))
+    logs: LogBook = field(default_factory=LogBook)
     """What workers printed since somebody asked for it."""
     stream: TaskStream = field(default_factory=TaskStream)
     """What each worker did in the last minutes."""

@@ -7,8 +7,7 @@ import pytest
 from gputui.model.slots import slots_of
 from gputui.tui.filter import FilterError, parse
 from gputui.tui.preferences import Remembered
-from gputui.tui.rendering.fleet import Look, Row
-from gputui.tui.rendering.selection import FLEET_FIELDS
+from gputui.tui.rendering.fleet import FLEET_FIELDS, Look, Row
 from tests.tui.build import GIB, device, host, snapshot, worker
 from tests.tui.still import Still, sees, sees_not, until
 

@@ -14,8 +14,7 @@ from gputui.protocol.frontend import SnapshotTaken
 from gputui.tui.app import ScreenApp
 from gputui.tui.dialogs.modal import Picker
 from gputui.tui.preferences import Preferences, Remembered, load, save
-from gputui.tui.rendering.fleet import Look
-from gputui.tui.rendering.selection import Outliers, Selection
+from gputui.tui.rendering.fleet import Look, Selection
 from gputui.tui.watched import Watched
 from gputui.tui.widgets import bars
 from tests.tui.build import EPOCH, GIB, device, host, snapshot, worker
@@ -449,28 +448,17 @@ async def test_a_long_name_and_a_state_leave_room_for_the_error() -> None:
         await sees(pilot, "▾✖ failed 0s  node-with-a-name-that-f…  connection refused on port 22")
 
 
-@pytest.mark.parametrize("name", ["日本語" * 8, "node-with-a-name-that-fills-half-of-a-terminal"])
-async def test_a_reason_that_begins_with_a_long_name_is_seen_in_every_view(name: str) -> None:
-    reason = f"{name} does not resolve: Name or service not known"
-    failed = host(name, state=HostState.FAILED, reason=reason)
-    on = Still(snapshot(host("a", device(0, "a")), failed, workers=(worker(0, "a"),)))
-    async with on.app.run_test(size=(80, 24)) as pilot:
-        for key in "10":
-            await pilot.press(key)  # the trouble below the status, and the row
-            await until(pilot, lambda: seen(pilot).count("does not res") >= 2)
-
-
 def test_alarms_beyond_the_list_of_outliers_are_counted_and_reached() -> None:
     lost = [device(number, lost=True) for number in range(20)]
     watched = Watched()
     watched.take(snapshot(host("h", *lost)))
-    selection, found = Selection(), Outliers()
+    selection = Selection()
     selection.take(watched, Look(EPOCH, watched.by_subject, {}, watched.history))
-    found.look(selection)
-    lines = ["".join(text for text, _ in line) for line in found.lines(selection)]
+    selection.find_outliers()
+    lines = ["".join(text for text, _ in line) for line in selection.outlier_lines()]
     assert lines[-1] == "+9 more  o reaches all"
     key, seen_keys = None, set()
     for _ in range(20):
-        key = found.after(key)
+        key = selection.outlier_after(key)
         seen_keys.add(key)
     assert len(seen_keys) == 20

@@ -1,37 +1,23 @@
 """Lines are exactly as wide as their room, and what does not fit is left out whole."""
 
-import weakref
-
 import pytest
-from rich.style import Style
 
 from gputui.model.series import MEAN_OF, Metric
 from gputui.model.slots import slots_of
 from gputui.model.snapshot import RunState, RunStatus, TaskGroupStatus
 from gputui.tui.rendering import metrics
-from gputui.tui.rendering.fleet import HEAT, HOST_COLUMNS, Look, Row
+from gputui.tui.rendering.fleet import HOST_COLUMNS, Look, Row
 from gputui.tui.rendering.lines import Line, whole_fields
 from gputui.tui.rendering.palette import Palette
 from gputui.tui.rendering.work import RunRow, fleet_lines
 from gputui.tui.views.tasks_view import legend, progress_lines
 from gputui.tui.watched import FINE_KEPT, Throughput
-from gputui.tui.widgets.pane import MOST_DRAWN, Brush
 from tests.series import ScreensHistory
 from tests.tui.build import EPOCH, device, host, snapshot
 
 
 def cells(line: Line) -> int:
     return sum(len(text) for text, _ in line)
-
-
-def test_a_brush_that_is_not_used_any_more_is_gone_at_once() -> None:
-    brush = Brush(Palette({}), Style())
-    for number in range(MOST_DRAWN + 1):
-        brush.strip([(str(number), "dim")], 8)
-    assert brush.strip([("7", "dim"), ("bc", "")], 8).text == "7bc     "
-    known = weakref.ref(brush)
-    del brush
-    assert known() is None, "it waits for the garbage collector, which looks rarely"
 
 
 @pytest.mark.parametrize("gpus", [1, 4, 8, 16])
@@ -43,8 +29,8 @@ def test_a_cell_of_a_host_is_as_wide_as_its_column(gpus: int) -> None:
 
 
 @pytest.mark.parametrize("width", [60, 80])
-@pytest.mark.parametrize("metric", HEAT)
-def test_a_legend_names_its_marks_whole(metric: metrics.Metric | None, width: int) -> None:
+@pytest.mark.parametrize("metric", metrics.HEAT)
+def test_a_legend_names_its_marks_whole(metric: metrics.Metric, width: int) -> None:
     shown = whole_fields(Look(metric=metric).legend(), width)
     assert cells(shown) <= width
     assert "".join(text for text, _ in shown).endswith(

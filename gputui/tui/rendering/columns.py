@@ -71,15 +71,11 @@ def text_column(
     return Column(key, title, width, rank, cell, sort, right=right, falling=right, rest=rest)
 
 
-@dataclass(frozen=True, slots=True)
-class Fitted(Generic[Value]):
-    """A column that is shown, and the cells that it is given."""
-
-    column: Column[Value]
-    width: int
+Shown = tuple[Column[Value], int]
+"""A column that is shown, and the cells that it is given."""
 
 
-def fitting(columns: Sequence[Column[Value]], room: int) -> tuple[Fitted[Value], ...]:
+def fitting(columns: Sequence[Column[Value]], room: int) -> tuple[Shown[Value], ...]:
     """Return those columns, in their order, that fit `room` cells with a space before each."""
     widths: dict[int, int] = {}
     kept = 0
@@ -95,7 +91,7 @@ def fitting(columns: Sequence[Column[Value]], room: int) -> tuple[Fitted[Value],
         _cut(chosen, widths, -room)
     else:
         _grow(chosen, widths, room)
-    return tuple(Fitted(column, widths[place]) for place, column in chosen.items())
+    return tuple((column, widths[place]) for place, column in chosen.items())
 
 
 def _cut(columns: dict[int, Column[Value]], widths: dict[int, int], surplus: int) -> None:
@@ -121,9 +117,9 @@ def _grow(columns: dict[int, Column[Value]], widths: dict[int, int], room: int) 
         widths[rest] += room + left
 
 
-def row(columns: Iterable[Fitted[Value]], value: Value) -> list[Part]:
+def row(columns: Iterable[Shown[Value]], value: Value) -> list[Part]:
     """Return a value's cells, a space before each."""
-    return [part for each in columns for part in ((" ", ""), *each.column.cell(value, each.width))]
+    return [part for column, width in columns for part in ((" ", ""), *column.cell(value, width))]
 
 
 def column_at(widths: Iterable[int], x: int) -> int | None:
@@ -222,13 +218,13 @@ class Order(Generic[Value]):
         known.sort(key=lambda pair: pair[0], reverse=column.falling != self._backwards)
         return [value for _, value in known] + [value for key, value in keys if key is None]
 
-    def heading(self, columns: Iterable[Fitted[Value]]) -> Line:
+    def heading(self, columns: Iterable[Shown[Value]]) -> Line:
         """Return the titles, that of this order with an arrow."""
         titles = [""]
-        for each in columns:
-            column, arrow = each.column, ""
-            if self._by is not None and self._by.key == column.key:
+        for column, width in columns:
+            arrow = ""
+            if self.chosen and self.key == column.key:
                 arrow = "▼" if column.falling != self._backwards else "▲"
-            title = column.title[: max(0, each.width - len(arrow))] + arrow
-            titles.append(fitted(title, each.width, column.right))
+            title = column.title[: max(0, width - len(arrow))] + arrow
+            titles.append(fitted(title, width, column.right))
         return ((" ".join(titles), "heading"),)

@@ -16,8 +16,7 @@ from gputui.model.snapshot import HostStatus, WorkerStatus
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering import metrics
 from gputui.tui.rendering.lines import Line, Part, axis, filled, fitted, graph, wrapped
-from gputui.tui.rendering.marks import slot_state, worker_state
-from gputui.tui.rendering.metrics import GRAPHED
+from gputui.tui.rendering.metrics import GRAPHED, slot_state, worker_state
 from gputui.tui.watched import Watched
 from gputui.tui.widgets.logbook import LogLine
 

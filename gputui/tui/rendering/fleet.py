@@ -1,13 +1,20 @@
-"""The fleet as rows and cells: a GPU, a host over its GPUs, a host in one line, a cell of the map.
+"""The fleet as rows and cells: which are in sight, how they are drawn, what strays. Pure.
 
-The readings are those of `metrics`. Pure but for the histories, which the watched cluster keeps.
+A row is a GPU or a host, a cell of the heat map is a GPU. What each says comes from the tables of
+`metrics`. Outliers are what has an alarm, then what strays farthest from its own kind: busy GPUs of
+one model and one power limit are compared by their means over a minute, with a robust z-score, the
+distance from the median in median distances. One that is in the list stays there until it has
+clearly come back, so that the list is still when nothing changes.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import lru_cache
+from functools import partial
+from itertools import groupby
+from operator import attrgetter
+from statistics import median
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
@@ -17,12 +24,30 @@ from gputui.model.alarms import SERIOUS, AlarmKind
 from gputui.model.readings import Owner
 from gputui.model.slots import PLACES, Slot, SlotState
 from gputui.model.snapshot import HostState, HostStatus
+from gputui.tui.filter import Fields, Matches
 from gputui.tui.rendering import format as fmt
-from gputui.tui.rendering.columns import Column
+from gputui.tui.rendering.columns import Column, Order
+from gputui.tui.rendering.detail import LEAST_LINES
 from gputui.tui.rendering.format import HEATS
 from gputui.tui.rendering.lines import Line, Part, fitted, merged, spark, whole_fields
-from gputui.tui.rendering.marks import MARKS, host_mark, host_state, slot_state, state_cell
-from gputui.tui.rendering.metrics import GRAPHED, METRICS, OF_CPU_HOSTS, OF_HOSTS, Metric
+from gputui.tui.rendering.metrics import (
+    GRAPHED,
+    HEAT,
+    HOST_MARKS,
+    LAST_TASK,
+    MARKS,
+    MEM,
+    METRICS,
+    OF_CPU_HOSTS,
+    OF_HOSTS,
+    OLDEST_TASK_S,
+    UTIL,
+    Metric,
+    host_state,
+    slot_state,
+    state_cell,
+)
+from gputui.tui.watched import Watched
 
 if TYPE_CHECKING:
     from gputui.model.history import History
@@ -30,16 +55,11 @@ if TYPE_CHECKING:
 CELL, IDLE, ABSENT = "▇", "□", "·"
 LEAST = 0.01
 """Below which a cell is an outline, except where a task runs."""
-OLDEST_S = 60.0
-"""From which age on a last task is as old as any."""
 FILLED = (SlotState.IDLE, SlotState.BUSY, SlotState.FOREIGN)
 """The states that a cell's colour, not a mark, stands for."""
 GENEROUS_HISTORY = 37
 """Cells of history from which on bars grow, and columns that are less asked for come in."""
 NAME_MOST = 24
-HEAT = (*GRAPHED, None)
-"""The metrics that cells can show; None is the age of the last task."""
-ENDS = {"temp": ("30", "90 °C"), "power": ("0", "limit")}
 
 
 def alarm_role(kinds: Sequence[AlarmKind]) -> str:
@@ -69,26 +89,26 @@ class Look:
     alarms: Mapping[str, Sequence[AlarmKind]] = field(default_factory=dict)
     last_task_at: Mapping[str, float] = field(default_factory=dict)
     history: "History | None" = None
-    metric: Metric | None = GRAPHED[0]
+    metric: Metric = UTIL
     """What the cells show."""
     flat: bool = False
     """Whether the ramp's colours do not say enough: the height of a cell then speaks."""
 
     def fraction(self, slots: Sequence[Slot]) -> float | None:
         """Return where on the ramp slots are, None where it cannot be said."""
-        if self.metric is not None:
+        if self.metric is not LAST_TASK:
             return self.metric.fraction(slots)
         workers = (worker for slot in slots for worker in slot.workers)
         ran = [at for each in workers if (at := self.last_task_at.get(each.name))]
-        return 1 - (self.now - max(ran)) / OLDEST_S if ran else None
+        return 1 - (self.now - max(ran)) / OLDEST_TASK_S if ran else None
 
     def cell(self, slot: Slot) -> Part:
         """Return a slot's cell: one character and its role."""
-        mark = MARKS[slot.state]
+        shape, _, role = MARKS[slot.state]
         if slot.state not in FILLED:
-            return (mark.shape, mark.role)
+            return shape, role
         if kinds := self.alarms.get(slot.key):
-            return ("!", alarm_role(kinds))
+            return "!", alarm_role(kinds)
         fraction = self.fraction([slot])
         if fraction is not None and slot.state is SlotState.BUSY:
             fraction = max(fraction, LEAST)
@@ -97,11 +117,11 @@ class Look:
     def on_ramp(self, fraction: float | None) -> Part:
         """Return a cell of the ramp: an outline of nothing, a dash for what is missing."""
         if fraction is None:
-            return (fmt.MISSING, "dim")
+            return fmt.MISSING, "dim"
         if fraction < LEAST:
-            return (IDLE, "dim")
-        step = min(HEATS - 1, max(0, int(fraction * HEATS)))
-        return (fmt.EIGHTHS[step + 1] if self.flat else CELL, f"heat{step}")
+            return IDLE, "dim"
+        step = min(HEATS - 1, int(fraction * HEATS))
+        return fmt.EIGHTHS[step + 1] if self.flat else CELL, f"heat{step}"
 
     def host_cell(self, host: HostStatus, slots: Sequence[Slot]) -> Part:
         """Return a whole host as one cell: the worst that holds, else its mean.
@@ -110,27 +130,25 @@ class Look:
         ('✖', 'bad')
         """
         if not slots:
-            mark = host_mark(host)
-            return (ABSENT, "dim") if host.state is HostState.READY else (mark.shape, mark.role)
+            shape, _, role = HOST_MARKS[host.state]
+            return (ABSENT, "dim") if host.state is HostState.READY else (shape, role)
         first = min(slots, key=lambda slot: PLACES[slot.state])
-        alarmed = next((slot for slot in slots if slot.key in self.alarms), None)
-        if MARKS[first.state].role in ("warn", "bad"):
+        if MARKS[first.state][2] in ("warn", "bad"):
             return self.cell(first)
+        alarmed = next((slot for slot in slots if slot.key in self.alarms), None)
         return self.cell(alarmed) if alarmed else self.on_ramp(self.fraction(slots))
 
     def legend(self) -> Line:
         """Return the legend of the cells."""
         after = HEAT[(HEAT.index(self.metric) + 1) % len(HEAT)]
-        low, high = (f"{OLDEST_S:.0f} s ago", "now")
-        if self.metric is not None:
-            low, high = ENDS.get(self.metric.key, ("0", "100 %"))
+        low, high = self.metric.ends
         return [
-            (f" {_heat_name(self.metric)} ", "title"),
+            (f" {self.metric.name} ", "title"),
             (f" {low} ", "dim"),
             *(self.on_ramp((step + 0.5) / HEATS) for step in range(HEATS)),
             (f" {high}", "dim"),
             ("  m", "key"),
-            (f" {_heat_name(after).lower()}", "dim"),
+            (f" {after.name.lower()}", "dim"),
             (f"  {IDLE} idle", "dim"),
             ("  !", "warn"),
             (" alarm", "dim"),
@@ -140,10 +158,6 @@ class Look:
             (" silent", "dim"),
             (f"  {ABSENT} no worker", "dim"),
         ]
-
-
-def _heat_name(metric: Metric | None) -> str:
-    return metric.name if metric else "LAST TASK"
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,13 +176,17 @@ class Row:
         return self.slot.key if self.slot else self.host.name
 
     @property
-    def role(self) -> str:
-        """The role of its alarms; amber for a host whose GPUs have some."""
-        below = self.slot is None and any(slot.key in self.look.alarms for slot in self.slots)
-        return alarm_role(self.look.alarms.get(self.key, ())) or ("warn" if below else "")
+    def own_role(self) -> str:
+        """The role of its alarms."""
+        return alarm_role(self.look.alarms.get(self.key, ()))
 
     @property
-    def state(self) -> tuple[str, str]:
+    def role(self) -> str:
+        """The role of its alarms; amber for a host whose GPUs have some."""
+        return self.own_role or ("warn" if _alarmed(self) and not self.slot else "")
+
+    @property
+    def state(self) -> Part:
         """Its state for people, and the role of that."""
         now = self.look.now
         return slot_state(self.slot, now) if self.slot else host_state(self.host, now)
@@ -192,39 +210,28 @@ _URGENCY = {
 }
 
 
-def _what(row: Row) -> Part:
+def _task(row: Row, width: int) -> Line:
     """Describe the trouble with a slot, else the task that runs on it."""
     slot = row.slots[0]
     kinds = row.look.alarms.get(slot.key, ())
+    reason = next((worker.reason for worker in slot.workers if worker.reason), "")
+    text, role = row.current_task or "", ""
     if slot.foreign and slot.device is not None:
         other = next(each for each in slot.device.processes if each.owner is not Owner.OURS)
-        return fmt.safe(f"{other.user or '?'}: {other.command or '?'}"), "warn"
-    reason = next((worker.reason for worker in slot.workers if worker.reason), "")
-    if reason and not slot.host_silent:  # then it is the host that does not answer
-        return fmt.safe(reason), alarm_role(kinds) or "warn"
-    if kinds:
-        return kinds[0].value, alarm_role(kinds)
-    return fmt.safe(row.current_task or ""), ""
-
-
-def _task(row: Row, width: int) -> Line:
-    text, role = _what(row)
-    return [(fitted(text, width), role)]
+        text, role = f"{other.user or '?'}: {other.command or '?'}", "warn"
+    elif reason and not slot.host_silent:  # then it is the host that does not answer
+        text, role = reason, alarm_role(kinds) or "warn"
+    elif kinds:
+        text, role = kinds[0].value, alarm_role(kinds)
+    return [(fitted(fmt.safe(text), width), role)]
 
 
 def _history(row: Row, width: int) -> Line:
-    slot = row.slots[0]
-    key, span = slot.device.uuid if slot.device else slot.key, series.Span.MINUTES_2
-    if row.look.history is None:
+    slot, history = row.slots[0], row.look.history
+    if history is None:
         return [(" " * width, "")]
-    steps = row.look.history.steps(key, series.Metric.UTILIZATION, span, 2 * width)
-    return [_spark(tuple(steps), width)]
-
-
-@lru_cache(maxsize=1024)
-def _spark(percents: tuple[float | None, ...], width: int) -> Part:
-    """Return a history, which stays as it is until its next step."""
-    return spark(percents, width, 100.0)
+    key, span = slot.device.uuid if slot.device else slot.key, series.Span.MINUTES_2
+    return [spark(history.steps(key, series.Metric.UTILIZATION, span, 2 * width), width, 100.0)]
 
 
 def _glyphs(row: Row, width: int) -> Line:
@@ -235,10 +242,6 @@ def _glyphs(row: Row, width: int) -> Line:
 
 def _alarmed(row: Row) -> float | None:
     return sum(slot.key in row.look.alarms for slot in row.slots) or None
-
-
-def _alarm_count(row: Row, width: int) -> Line:
-    return [(str(_alarmed(row) or "").rjust(width), "warn")]
 
 
 def _column(metric: Metric) -> Column[Row]:
@@ -257,7 +260,7 @@ def name_column(names: Iterable[str], title: str, name: Callable[[Row], str]) ->
     width = min(NAME_MOST, max(4, len(title), *map(cell_len, set(names)), 0))
 
     def cell(row: Row, cells: int) -> Line:
-        role = row.role if row.slot else row.role or "title"
+        role = row.role or ("" if row.slot else "title")
         return [(" " + fitted(fmt.safe(name(row)), cells - 1), role)]
 
     return Column("host", f" {title}", width + 1, 0, cell, right=False)
@@ -286,9 +289,12 @@ HOST_COLUMNS: tuple[Column[Row], ...] = (
     replace(STATE, width=16, least=9),
     GLYPHS,
     *map(_column, GRAPHED),
-    Column("alarms", "!", 2, 1, _alarm_count, _alarmed, "alarms"),
+    Column(
+        "alarms", "!", 2, 1, lambda row, width: [(str(_alarmed(row) or "").rjust(width), "warn")],
+        _alarmed, "alarms",
+    ),
     *map(_column, OF_HOSTS),
-)
+)  # fmt: skip
 CPU_HOST_COLUMNS: tuple[Column[Row], ...] = (
     *HOST_COLUMNS[:2],
     *map(_column, OF_CPU_HOSTS),
@@ -329,14 +335,14 @@ def on_cpus(columns: Sequence[Column[Row]]) -> list[Column[Row]]:
 def group_line(row: Row, sign: Part, width: int, *, folded: bool) -> Line:
     """Return the line over a host's GPUs: its state, its name, its readings that fit."""
     host, look = row.host, row.look
-    alarm = alarm_role(look.alarms.get(host.name, ()))
+    alarm = row.own_role
     name = fitted(fmt.safe(host.name), min(NAME_MOST, cell_len(host.name)))
     text, role = row.state
     state = "" if host.state is HostState.READY else f"{text}  "
     parts: list[Part] = [sign, ("▸" if folded else "▾", alarm), (state, role)]
     parts.append((name, alarm or "title"))
     if host.reason:
-        return [*parts, (f"  {fmt.reason(host)}", "warn")]
+        return [*parts, (f"  {fmt.safe(host.reason)}", "warn")]
     if folded:
         parts += [("  ", ""), *merged(map(look.cell, row.slots))]
     read = host.reading
@@ -360,3 +366,243 @@ def models(slots: Sequence[Slot]) -> str:
     counts = Counter(slot.device.name for slot in slots if slot.device is not None)
     short = (f"{count}×{name.removeprefix('NVIDIA ')}" for name, count in counts.items())
     return fmt.safe("  " + " + ".join(short)) if counts else ""
+
+
+def _everything(row: Row) -> str:
+    """Return all that a plain word is looked for in."""
+    words = [row.key, row.host.state.value, row.host.reason]
+    if (slot := row.slot) is not None:
+        words = [slot.key, slot.state.value, _model(row)]
+        processes = slot.device.processes if slot.device else ()
+        words += [f"{each.user} {each.command}" for each in processes]
+        words += [worker.current_task or "" for worker in slot.workers]
+    return " ".join((*words, _alarm(row)))
+
+
+def _alarm(row: Row) -> str:
+    names = dict.fromkeys((row.key, row.host.name))
+    return ", ".join(kind for name in names for kind in row.look.alarms.get(name, ()))
+
+
+def _model(row: Row) -> str:
+    return row.slot.device.name if row.slot and row.slot.device else ""
+
+
+def _amount(metric: Metric, row: Row) -> float | None:
+    return metric.amount(row.slots)
+
+
+FLEET_FIELDS: Fields[Row] = Fields(
+    everything=_everything,
+    words={
+        "state": lambda row: row.slot.state.value if row.slot else row.host.state.value,
+        "host": lambda row: row.host.name,
+        "model": _model,
+        "alarm": _alarm,
+    },
+    numbers={metric.asked_as or metric.key: partial(_amount, metric) for metric in METRICS},
+    sizes={"mem": lambda row: MEM.value(row.slots)},
+    choices={"state": (*SlotState, *HostState)},
+)
+
+PAGES = 2
+"""Pages of GPUs that are looked at as rows rather than from farther away."""
+
+
+MOST = 12
+"""Lines of the list of outliers; all others are counted."""
+HOLD_S = 10.0
+"""How long the list stays as it is."""
+STRAYED, RETURNED = 4.0, 2.5
+"""The z-score from which a GPU is an outlier, and below which it is no longer one."""
+FEWEST = 4
+"""GPUs of a kind that can be compared."""
+TO_Z = 0.6745
+"""Makes a median distance comparable to a standard deviation."""
+
+
+class Selection:
+    """The slots that are shown now, and the outliers among them."""
+
+    def __init__(self) -> None:
+        self.slots: dict[str, Slot] = {}
+        self.by_host: dict[str, list[Slot]] = {}
+        self.hosts: dict[str, HostStatus] = {}
+        self.look = Look()
+        self.total = 0
+        """All slots, also those that the filter hides."""
+        self.on_gpus = True
+        """Whether any of all slots is a GPU; else they are CPU workers."""
+        self.folded: set[str] = set()
+        self.outliers: dict[str, Part] = {}
+        """Why each slot stands out, and the role of that."""
+        self._looked_at = 0.0
+
+    def take(self, watched: Watched, look: Look, matches: Matches[Row] | None = None) -> None:
+        """Take in what matches of the newest snapshot."""
+        assert watched.snapshot is not None
+        if look.alarms != self.look.alarms:
+            self._looked_at = 0.0
+        self.look = look
+        self.hosts = {host.name: host for host in watched.snapshot.hosts}
+        self.total, self.on_gpus = len(watched.slots), watched.on_gpus
+        slots: Sequence[Slot] = watched.slots
+        if matches is not None:
+            slots = [slot for slot in slots if matches(Row(slot.host, (slot,), look, slot))]
+        self.slots = {slot.key: slot for slot in slots}
+        self.by_host = {name: [] for name in self.hosts}
+        for name, of_host in groupby(slots, key=attrgetter("host.name")):
+            self.by_host[name].extend(of_host)
+        if matches is not None:
+            with_slots = {slot.host.name for slot in watched.slots}
+            for name, shown in list(self.by_host.items()):
+                if not shown and (name in with_slots or not matches(self.row(name))):
+                    del self.by_host[name]
+
+    def row(self, key: str) -> Row:
+        """Return a slot, or a host with its slots."""
+        if slot := self.slots.get(key):
+            return Row(slot.host, (slot,), self.look, slot)
+        return Row(self.hosts[key], self.by_host.get(key, ()), self.look)
+
+    def rows(self, zoom: Zoom, order: Order[Row]) -> Iterator[Row]:
+        """Yield hosts, or slots in an order, or hosts and the slots of each that is not folded."""
+        if zoom is Zoom.HOST or order.chosen:
+            keys = self.by_host if zoom is Zoom.HOST else self.slots
+            yield from order.sorted(map(self.row, keys))
+            return
+        for name, slots in self.by_host.items():
+            yield self.row(name)
+            yield from (self.row(slot.key) for slot in slots if name not in self.folded)
+
+    def fitting(self, room: int) -> Zoom:
+        """Return the closest zoom: rows of GPUs for two pages of so many lines, else what fits."""
+        if len(self.by_host) == 1 or len(self.slots) + len(self.by_host) <= PAGES * room:
+            return Zoom.GPU
+        return Zoom.HOST if len(self.by_host) <= room else Zoom.HEAT
+
+    def blocks(self) -> list[tuple[str, list[str]]]:
+        """Return the cells of the heat zoom: a host's slots, or one for a host without any."""
+        return [
+            (name, [slot.key for slot in slots] or [name]) for name, slots in self.by_host.items()
+        ]
+
+    def cell(self, key: str) -> Part:
+        """Return the cell of a slot, or of a whole host."""
+        if slot := self.slots.get(key):
+            return self.look.cell(slot)
+        return self.look.host_cell(self.hosts[key], self.by_host[key])
+
+    def described(self, key: str | None) -> Line:
+        """Describe the slot or host under the cursor."""
+        slot, host = self.slots.get(key or ""), self.hosts.get(key or "")
+        if host is not None:
+            state, role = host_state(host, self.look.now)
+            return [(f"  {fmt.safe(host.name)}", "title"), (f" {state}", role)]
+        if slot is None:
+            return []
+        busy, memory = fmt.number(UTIL.amount((slot,))), MEM.cell((slot,), 20)
+        used = "".join(text for text, _ in memory).strip()
+        return [
+            (f"  {fmt.safe(slot.key)}", "title"),
+            (f" {MARKS[slot.state][1]} {busy}% {used}", ""),
+        ]
+
+    @property
+    def size(self) -> Part:
+        """The number of rows in sight."""
+        shown = len(self.slots)
+        if not self.on_gpus:
+            shown = sum(worker.state.up for slot in self.slots.values() for worker in slot.workers)
+        of = f"{shown} of " if shown < self.total else ""
+        slots = of + fmt.many(self.total, "GPU" if self.on_gpus else "worker")
+        return (f"  {slots} on {fmt.many(len(self.by_host), 'host')}", "dim")
+
+    def find_outliers(self) -> None:
+        """Look for outliers again, if it is time or an alarm was raised or cleared."""
+        look, before = self.look, self.outliers
+        if self._looked_at <= look.now < self._looked_at + HOLD_S:
+            return
+        self._looked_at = look.now
+        strayed = {
+            key: (score, why)
+            for key, (score, why) in strays(self.slots.values(), look).items()
+            if score > (RETURNED if key in before else STRAYED)
+        }
+        order = sorted(strayed, key=lambda key: (-round(strayed[key][0]), key))
+        alarmed = {k: (", ".join(kinds), alarm_role(kinds)) for k, kinds in look.alarms.items()}
+        self.outliers = {**alarmed, **{key: (strayed[key][1], "") for key in order}}
+
+    def outlier_lines(self, *, filtered: bool = False) -> list[Line]:
+        """Return the list of outliers, of what is shown only where some are `filtered` out."""
+        lines: list[Line] = [
+            ((f"{fmt.safe(key)} ", "" if role else "dim"), (why, role))
+            for key, (why, role) in self.outliers.items()
+            if not filtered or key in self.slots
+        ]
+        if len(lines) > MOST:
+            more = (f"+{len(lines) - MOST + 1} more", "dim")
+            lines[MOST - 1 :] = [(more, ("  o", "key"), (" reaches all", "dim"))]
+        title: Line = (("ALARMS AND OUTLIERS  ", "heading"), ("o", "key"), (" next", "dim"))
+        return [title, *(lines or [(("none", "dim"),)])]
+
+    def outlier_after(self, key: str | None) -> str | None:
+        """Return the key of the outlier after this one; the first after the last."""
+        keys = list(self.outliers)
+        place = keys.index(key) + 1 if key in self.outliers else 0
+        return keys[place % len(keys)] if keys else None
+
+
+def strays(slots: Iterable[Slot], look: Look) -> dict[str, tuple[float, str]]:
+    """Return how far each busy GPU without an alarm is from its like at most, and in what."""
+    alike: dict[tuple[str, float | None], dict[str, str]] = defaultdict(dict)
+    for slot in slots:
+        if slot.device and slot.state is SlotState.BUSY and slot.key not in look.alarms:
+            kind = slot.device.name, slot.device.power_limit_w
+            alike[kind][slot.key] = slot.device.uuid
+    farthest: dict[str, tuple[float, str]] = {}
+    for metric in GRAPHED:
+        if look.history is None or not metric.spread or metric.kept is None:
+            continue
+        means = look.history.minute(metric.kept)
+        for uuids in alike.values():
+            values = {key: means[uuid] for key, uuid in uuids.items() if uuid in means}
+            if len(values) < FEWEST:
+                continue
+            middle = median(values.values())
+            spread = max(metric.spread, median(abs(each - middle) for each in values.values()))
+            for key, value in values.items():
+                why = f"{metric.name.lower()} {metric.say(value)}, others {fmt.number(middle)}"
+                score = TO_Z * abs(value - middle) / spread
+                farthest[key] = max(farthest.get(key, (0.0, "")), (score, why))
+    return farthest
+
+
+RAIL_FROM = 160
+"""Columns from which a rail fits next to rows of GPUs."""
+RAIL_LEAST, RAIL_MOST = 56, 76
+BELOW_IF_WIDE = 12
+"""Free lines from which a wide page has its pane below, not in a rail."""
+OUTLIERS_WIDTH = 40
+OUTLIERS_FROM = {Zoom.HEAT: 100, Zoom.HOST: 140}
+"""Columns from which the outliers stand next to heat and hosts."""
+
+
+def laid_out(zoom: Zoom, width: int, height: int, lines: int) -> tuple[int, int]:
+    """Return the columns of the rail and the lines of the pane below, 0 for none.
+
+    A screen is never blank while GPUs exist: what the rows leave of the lines goes to the GPU under
+    the cursor, below them, or in a rail where they fill a wide page.
+
+    >>> laid_out(Zoom.GPU, 80, 21, 4), laid_out(Zoom.GPU, 80, 21, 18)
+    ((0, 17), (0, 0))
+    >>> laid_out(Zoom.GPU, 200, 57, 55)
+    (72, 0)
+    """
+    free = height - lines
+    below = free if free >= LEAST_LINES else 0
+    if zoom is not Zoom.GPU:
+        return (OUTLIERS_WIDTH if width >= OUTLIERS_FROM[zoom] else 0), below
+    if width >= RAIL_FROM and free < BELOW_IF_WIDE:
+        return max(RAIL_LEAST, min(RAIL_MOST, width * 36 // 100)), 0
+    return 0, below

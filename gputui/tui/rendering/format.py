@@ -8,7 +8,6 @@ import math
 from datetime import datetime
 
 from gputui.model.plain_text import safe as safe
-from gputui.model.snapshot import HostStatus
 
 MISSING = "–"
 EIGHTHS = " ▁▂▃▄▅▆▇█"
@@ -40,7 +39,7 @@ def size(value_bytes: float | None) -> str:
     return f"{value:.{digits}f}{_UNITS[unit]}"
 
 
-def memory(used_bytes: int | None, total_bytes: int | None) -> str:
+def memory(used_bytes: float | None, total_bytes: float | None) -> str:
     """Return used and total, in one unit unless one is hardly anything of the other.
 
     >>> memory(61 * 2**30, 140 * 2**30), memory(2**29, 140 * 2**30), memory(None, 2**34)
@@ -78,7 +77,7 @@ def percent(value: float | None) -> str:
     return number(value) if value is None else f"{number(value)}%"
 
 
-def count(value: int | None) -> str:
+def count(value: float | None) -> str:
     """Return a count in at most five characters.
 
     >>> count(None), count(7), count(12345), count(2500000)
@@ -89,7 +88,7 @@ def count(value: int | None) -> str:
     for unit, factor in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if value >= factor:
             return f"{value / factor:.3g}{unit}"
-    return str(value)
+    return f"{value:.0f}"
 
 
 def many(number: int, noun: str) -> str:
@@ -99,16 +98,6 @@ def many(number: int, noun: str) -> str:
     ('1 host', '1,250 GPUs')
     """
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
-def reason(host: HostStatus) -> str:
-    """Return why a host is in its state, for a line in which its name stands before.
-
-    A long name at the beginning of the reason would take the room of what went wrong.
-    """
-    first = host.reason.partition("\n")[0]
-    rest = first.removeprefix(host.name)
-    return safe(rest.lstrip() if rest.startswith((" does not ", ":")) else first)
 
 
 def lasted(began_at: float, held_at: float, now: float) -> str:

@@ -1,40 +1,34 @@
-"""The fleet's metrics, each in one row of a table.
+"""The fleet's metrics and states, each in one row of a table. Pure.
 
 A metric's row says where it is read, what it is a share of, how it is written, kept and compared.
 The columns of GPUs and hosts, the heat map, the filter, the outliers, the graphs and the files that
-are saved are all made from it. Pure.
+are saved are all made from it. A state's row has its shape, word and role, each of them enough
+alone.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
 from gputui.model import series
-from gputui.model.slots import Slot
-from gputui.model.snapshot import HostStatus
+from gputui.model.slots import Slot, SlotState, state_of_worker
+from gputui.model.snapshot import HostState, HostStatus, WorkerState, WorkerStatus
 from gputui.tui.rendering import format as fmt
-from gputui.tui.rendering.lines import Line, gauge
+from gputui.tui.rendering.lines import Line, Part, fitted, gauge
 
 Number = float | None
 Read = Slot | HostStatus
 HOT_C, HOTTEST_C = 85.0, 100.0
 MEMORY_ALARM = 0.95
-
-
-def percent(value: Number) -> str:
-    """Return a share of a hundred, as bars have it."""
-    return fmt.MISSING if value is None else f"{value:.0f}%"
+OLDEST_TASK_S = 60.0
+"""From which age on a last task is as old as any."""
 
 
 def _memory(used: Number, total: Number, width: int) -> str:
-    text = fmt.memory(_whole(used), _whole(total))
+    text = fmt.memory(used, total)
     return text if len(text) <= width else fmt.size(used)
-
-
-def _whole(value: Number) -> int | None:
-    return None if value is None else int(value)
 
 
 def _power(drawn: Number, limit: Number, width: int) -> str:
@@ -89,6 +83,8 @@ class Metric:
     """The top of its graph; 0 is its limit."""
     ramp: tuple[float, float] | None = None
     """The ends of the heat map where these are not nothing and all."""
+    ends: tuple[str, str] = ("0", "100 %")
+    """What these are called in its legend."""
     spread: float = 0.0
     """The least distance from others that means anything; 0 is not compared."""
 
@@ -103,22 +99,27 @@ class Metric:
             value = read.total(self.worker)
         return value
 
+    def _together(self, slots: Sequence[Read], read: Callable[[Any], Number]) -> Number:
+        if len(slots) == 1:
+            return read(slots[0])
+        known = [value for slot in slots if (value := read(slot)) is not None]
+        return self.over(known) if known else None
+
     def value(self, slots: Sequence[Read]) -> Number:
         """Return the reading of these slots together."""
         return self._together(slots, self.of)
 
     def share(self, slots: Sequence[Read]) -> Number:
         """Return the reading as a share of what it can be."""
-        if len(slots) == 1:  # of each of thousands of cells
-            value, whole = self.of(slots[0]), self.whole(slots[0])
-        else:
-            value, whole = self.value(slots), self._together(slots, self.whole)
+        value, whole = self.value(slots), self._together(slots, self.whole)
         return None if value is None or not whole else value / whole
 
     def amount(self, slots: Sequence[Read]) -> Number:
         """Return the number that it is sorted and filtered by."""
-        share = self.share(slots) if self.by_share else None
-        return self.value(slots) if not self.by_share else None if share is None else share * 100
+        if not self.by_share:
+            return self.value(slots)
+        share = self.share(slots)
+        return None if share is None else share * 100
 
     def fraction(self, slots: Sequence[Read]) -> Number:
         """Return where on the heat map's ramp slots are."""
@@ -126,12 +127,6 @@ class Metric:
             return self.share(slots)
         (low, high), value = self.ramp, self.value(slots)
         return None if value is None else (value - low) / (high - low)
-
-    def _together(self, slots: Sequence[Read], read: Callable[[Any], Number]) -> Number:
-        if len(slots) == 1:
-            return read(slots[0])
-        known = [value for slot in slots if (value := read(slot)) is not None]
-        return self.over(known) if known else None
 
     def cell(self, slots: Sequence[Read], width: int) -> Line:
         """Return the reading in so many cells."""
@@ -145,10 +140,6 @@ class Metric:
         if mark or (value or 0) >= self.warns_from:
             role = "warn"
         return [((text + mark).rjust(width), role)]
-
-
-def _count(value: Number) -> str:
-    return fmt.count(_whole(value))
 
 
 def _throttled(slot: Slot) -> str:
@@ -175,7 +166,7 @@ def _may_draw(slot: Slot) -> Number:
 UTIL, MEM, POWER, TEMP = (
     Metric(
         "util", "UTIL", "share of time in which the GPU computed; of a CPU worker, its CPU", 10,
-        device="utilization_percent", worker="cpu_percent", whole=_can_compute, say=percent,
+        device="utilization_percent", worker="cpu_percent", whole=_can_compute, say=fmt.percent,
         over=fmean, least=6, most=22, by_share=True, name="UTIL",
         kept=series.Metric.UTILIZATION, top=100.0, spread=3.0,
     ),
@@ -188,7 +179,7 @@ UTIL, MEM, POWER, TEMP = (
     Metric(
         "power", "PWR", "power drawn, as a share of its limit, in W", 8, device="power_w",
         whole=_may_draw, say=lambda value: f"{fmt.number(value)} W", write=_power,
-        least=5, most=16, name="POWER", kept=series.Metric.POWER, spread=10.0,
+        least=5, most=16, name="POWER", kept=series.Metric.POWER, spread=10.0, ends=("0", "limit"),
     ),
     Metric(
         "temp", "°C", "temperature in °C; of a host, its hottest GPU's", 3,
@@ -196,7 +187,7 @@ UTIL, MEM, POWER, TEMP = (
         say=lambda value: f"{fmt.number(value)} °C", write=lambda value, *_: fmt.number(value),
         warns_from=HOT_C, odd="plain",
         name="TEMP", kept=series.Metric.TEMPERATURE, top=HOTTEST_C, ramp=(30.0, 90.0),
-        spread=2.0,
+        ends=("30", "90 °C"), spread=2.0,
     ),
 )  # fmt: skip
 METRICS: tuple[Metric, ...] = (
@@ -205,23 +196,30 @@ METRICS: tuple[Metric, ...] = (
     POWER,
     TEMP,
     Metric("cpu", "CPU", "CPU of its workers in percent; 100 is one core", 4, 7, "", "cpu_percent"),
-    Metric("run", "RUN", "tasks that run on its workers", 3, 2, "", "executing", say=_count,
+    Metric("run", "RUN", "tasks that run on its workers", 3, 2, "", "executing", say=fmt.count,
            asked_as="executing"),
     Metric("ready", "READY", "tasks that are ready to run on its workers", 5, 3, "", "ready",
-           say=_count),
+           say=fmt.count),
     Metric("results", "RESULTS", "results that its workers hold", 7, 4, "", "in_memory",
-           say=_count),
+           say=fmt.count),
     Metric("rss", "RSS", "host memory of its workers", 5, 8, "", "rss_bytes", say=fmt.size),
     Metric("clock", "CLOCK", "clock of its multiprocessors in MHz; ▾ is throttled", 5, 9,
            "sm_clock_mhz", odd="plain", mark=_throttled),
     Metric("spill", "SPILL", "what its workers wrote to disk for want of memory", 5, 10, "",
            "spilled_bytes", say=fmt.size),
-    Metric("restarts", "RST", "times that its workers died", 3, 11, "", "restarts", say=_count,
+    Metric("restarts", "RST", "times that its workers died", 3, 11, "", "restarts", say=fmt.count,
            odd="warn"),
-    Metric("ecc", "ECC", "uncorrected memory errors", 4, 12, "ecc_errors", say=_count, odd="bad"),
+    Metric("ecc", "ECC", "uncorrected memory errors", 4, 12, "ecc_errors", say=fmt.count,
+           odd="bad"),
 )  # fmt: skip
 GRAPHED = (UTIL, MEM, POWER, TEMP)
-"""The metrics with a history and a heat map."""
+"""The metrics with a history."""
+LAST_TASK = Metric(
+    "last", "", "age of the last task", 0, name="LAST TASK",
+    ends=(f"{OLDEST_TASK_S:.0f} s ago", "now"),
+)  # fmt: skip
+HEAT = (*GRAPHED, LAST_TASK)
+"""The metrics that the cells of the heat map can show."""
 OF_HOSTS = (
     Metric("cpu", "CPU", "CPU of the host in percent", 4, 2, host="cpu_percent", odd="dim"),
     Metric(
@@ -238,7 +236,7 @@ OF_HOSTS = (
 OF_CPU_HOSTS = (
     Metric(
         "util", "CPU", "CPU of the host", 10, host="cpu_percent", whole=lambda _: 100.0,
-        say=percent, least=6, most=22, by_share=True,
+        say=fmt.percent, least=6, most=22, by_share=True,
     ),
     Metric(
         "mem", "MEM", "memory of the host", 12, host="memory_used_bytes", whole=_host_has,
@@ -246,3 +244,76 @@ OF_CPU_HOSTS = (
     ),
 )  # fmt: skip
 """What hosts of CPU workers show in place of their GPUs."""
+
+Mark = tuple[str, str, str]
+"""A state's shape, word and role."""
+MARKS: Mapping[SlotState, Mark] = {
+    SlotState.LOST: ("✖", "lost", "bad"),
+    SlotState.SILENT: ("◌", "silent", "warn"),
+    SlotState.CRASHED: ("✖", "crashed", "bad"),
+    SlotState.CRASH_LOOP: ("■", "crash loop", "bad"),
+    SlotState.WRONG_DEVICE: ("◆", "wrong GPU", "bad"),
+    SlotState.BUSY: ("●", "busy", ""),
+    SlotState.IDLE: ("○", "idle", "dim"),
+    SlotState.PAUSED: ("‖", "paused", "warn"),
+    SlotState.STARTING: ("◔", "starting", "accent"),
+    SlotState.RETIRING: ("▾", "retiring", "accent"),
+    SlotState.FOREIGN: ("◆", "others", ""),
+    SlotState.FREE: ("·", "free", "dim"),
+    SlotState.EXCLUDED: ("–", "excluded", "dim"),
+}
+HOST_MARKS: Mapping[HostState, Mark] = {
+    **{state: ("◔", state.value, "accent") for state in HostState},
+    HostState.READY: ("●", "ready", ""),
+    HostState.FAILED: ("✖", "failed", "bad"),
+    HostState.SILENT: ("◌", "silent", "warn"),
+    HostState.RECONNECTING: ("◌", "reconnecting", "warn"),
+}
+
+
+def host_state(host: HostStatus, now: float) -> Part:
+    """Return a host's state for people and its role; of one that is not ready, since when."""
+    shape, word, role = HOST_MARKS[host.state]
+    age = fmt.age(now - (host.read_at or host.state_since))
+    return f"{shape} {word}" + ("" if host.state is HostState.READY else f" {age}"), role
+
+
+def slot_state(slot: Slot, now: float) -> Part:
+    """Return a slot's state for people and its role; of what does not answer, for how long."""
+    shape, word, role = MARKS[slot.state]
+    if slot.host_silent and slot.state is SlotState.SILENT:
+        word += f" {fmt.age(None if slot.host.read_at is None else now - slot.host.read_at)}"
+    elif slot.state is SlotState.SILENT:
+        word = silence(max(slot.workers, key=lambda worker: worker.silent_for_s))
+    return f"{shape} {word}", role
+
+
+def silence(worker: WorkerStatus) -> str:
+    """Return in a word or two how a worker does not answer, and for how long.
+
+    >>> silence(WorkerStatus("a", "h", WorkerState.SILENT, silent_for_s=12.3))
+    'silent 12s'
+    >>> silence(WorkerStatus("a", "h", WorkerState.SILENT, stopped=True))
+    'stopped'
+    """
+    age = fmt.age(worker.silent_for_s) if worker.silent_for_s else ""
+    return f"{'stopped' if worker.stopped else 'silent'} {age}".rstrip()
+
+
+def worker_state(worker: WorkerStatus) -> Part:
+    """Return a worker's state for people and its role."""
+    shape, word, role = MARKS[state_of_worker(worker)]
+    return f"{shape} {silence(worker) if worker.state is WorkerState.SILENT else word}", role
+
+
+def state_cell(state: Part, width: int) -> Line:
+    """Return a state in a cell of a table; where it is too long its age stays whole.
+
+    >>> state_cell(("◌ stopped 12s", "warn"), 10)
+    [('◌ sto… 12s', 'warn')]
+    """
+    text, role = state
+    word, _, age = text.rpartition(" ")
+    if len(text) > width and age[:1].isdigit():
+        text = f"{fitted(word, width - len(age) - 1)} {age}"
+    return [(fitted(text, width), role)]

@@ -24,7 +24,7 @@ from gputui.runs.text import text as result_text
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.detail import GAP, ROWS, Graph, side_by_side
 from gputui.tui.rendering.lines import Line, Part, fitted, gauge, wrapped
-from gputui.tui.rendering.marks import silence
+from gputui.tui.rendering.metrics import silence
 from gputui.tui.watched import Throughput
 from gputui.tui.widgets.logbook import message_of
 

@@ -25,8 +25,7 @@ from gputui.tui.rendering.lines import Line
 from gputui.tui.views import View
 from gputui.tui.views.logs_view import LogPane
 from gputui.tui.watched import Watched
-from gputui.tui.widgets.pane import Pane
-from gputui.tui.widgets.table import HEADING, Table
+from gputui.tui.widgets.pane import HEADING, Pane, Table
 
 SPAN = "Graphs of 2 minutes, 10 minutes, 1 hour"
 

@@ -13,7 +13,7 @@ from gputui.tui.rendering.columns import Column, text_column
 from gputui.tui.rendering.lines import Line, wrapped
 from gputui.tui.views.listing import Listing, order_commands
 from gputui.tui.watched import Watched
-from gputui.tui.widgets.table import Table
+from gputui.tui.widgets.pane import Table
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """The fleet at three zooms: a row per GPU under its host, a row per host, a cell per GPU.
 
 The zoom that fits is chosen by itself until a person chooses one. Order, filter, marks, folded
-hosts and columns hold for all that is shown. In `rendering`, `metrics` has the readings, `fleet`
-how GPUs and hosts are drawn, `selection` which of them.
+hosts and columns hold for all that is shown. `rendering.metrics` has the readings,
+`rendering.fleet` which GPUs and hosts are in sight and how they are drawn.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,27 +21,27 @@ from gputui.tui.rendering.columns import UNCUT, Column, Order, saved
 from gputui.tui.rendering.fleet import (
     BY_KEY,
     COLUMNS,
-    HEAT,
+    FLEET_FIELDS,
     HOST_COLUMNS,
     Look,
     Row,
+    Selection,
     Zoom,
-    alarm_role,
     columns_named,
     group_line,
     host_columns,
+    laid_out,
     name_column,
     on_cpus,
 )
 from gputui.tui.rendering.lines import Line, Part
-from gputui.tui.rendering.metrics import UTIL, Metric
-from gputui.tui.rendering.selection import FLEET_FIELDS, Outliers, Selection, laid_out
+from gputui.tui.rendering.metrics import HEAT, UTIL, Metric
 from gputui.tui.views.device_view import SPAN, DetailPane
 from gputui.tui.views.listing import Listing, suggest_columns
 from gputui.tui.views.start_view import evidence
 from gputui.tui.watched import Watched
-from gputui.tui.widgets.heat import HeatPane
-from gputui.tui.widgets.table import HEADING, Table
+from gputui.tui.widgets.heat import HeatPane, arrange
+from gputui.tui.widgets.pane import HEADING, Table
 
 LINES_AROUND = 4
 """Lines of the terminal that are not the view's, as long as its size is not known."""
@@ -65,11 +65,11 @@ class FleetView(Listing[Row]):
         super().__init__()
         self.heat = HeatPane()
         self.below, self.rail = DetailPane(id="below"), DetailPane(id="rail")
-        self.selection, self.outliers = Selection(), Outliers()
+        self.selection = Selection()
         self._order, self._host_order = Order(COLUMNS, "host"), Order(HOST_COLUMNS, "host")
         self.chosen_zoom: Zoom | None = None
         self.chosen_columns: tuple[Column[Row], ...] = COLUMNS
-        self.metric: Metric | None = UTIL
+        self.metric: Metric = UTIL
         self.span = Span.MINUTES_2
         self._layout = (0, 0)
 
@@ -102,15 +102,15 @@ class FleetView(Listing[Row]):
             self.call_after_refresh(self.screen_app.redraw)
             return
         zoom = self.zoom
-        moved = self.table.display == (zoom is Zoom.HEAT)
-        had_focus = self.table.has_focus or self.heat.has_focus
-        self.heat.display, self.table.display = zoom is Zoom.HEAT, zoom is not Zoom.HEAT
-        if zoom is not Zoom.HEAT:
+        as_cells = zoom is Zoom.HEAT
+        moved = self.heat.display != as_cells and (self.table.has_focus or self.heat.has_focus)
+        self.heat.display, self.table.display = as_cells, not as_cells
+        if not as_cells:
             self.show_rows(self.values(watched))
         self._lay_out(laid_out(zoom, *self.size, self._lines(zoom)))
-        if zoom is Zoom.HEAT:
-            self.heat.draw(self.selection.blocks(), self.selection.cell, look.legend())
-        if moved and had_focus:
+        if as_cells:
+            self.heat.show(self.selection.blocks(), self.selection.cell, look.legend())
+        if moved:
             self.focus_body()
         self._show_about()
 
@@ -134,7 +134,8 @@ class FleetView(Listing[Row]):
             return len(self._values) + HEADING
         width, height = self.size
         rail, _ = laid_out(zoom, width, height, height)
-        return self.heat.lines_wanted(self.selection.blocks(), width - rail, height)
+        cells = arrange(self.selection.blocks(), width - rail, height - 1)
+        return min(height, len(cells.lines) + 1)  # and the legend
 
     def _lay_out(self, layout: tuple[int, int]) -> None:
         """Give rail and pane their room; they are drawn when they have it."""
@@ -167,15 +168,14 @@ class FleetView(Listing[Row]):
             folded, width = key in self.selection.folded, self.table.scrollable_content_region.width
             return group_line(row, self._before(row), width, folded=folded)
         if row.host.reason and not row.slots:
-            name, (text, role) = self._shown[0], row.state
-            parts = [self._before(row), *name.column.cell(row, name.width)]
-            return [*parts, (f" {text}  ", role), (fmt.reason(row.host), "warn")]
+            (name, width), (text, role) = self._shown[0], row.state
+            parts = [self._before(row), *name.cell(row, width)]
+            return [*parts, (f" {text}  ", role), (fmt.safe(row.host.reason), "warn")]
         return super().line(key)
 
     def sign(self, value: Row) -> Part:
         """Return a mark before what is alarming, before a host over its GPUs for its own alarms."""
-        own = alarm_role(value.look.alarms.get(value.key, ()))
-        role = value.role if self.zoom is Zoom.HOST else own
+        role = value.role if self.zoom is Zoom.HOST else value.own_role
         return ("!", role) if role else (" ", "")
 
     def is_old(self, value: Row) -> bool:
@@ -192,8 +192,8 @@ class FleetView(Listing[Row]):
         if rail and self.zoom is Zoom.GPU:
             self.rail.show(watched, slot, self.span, self._trouble(self.rail))
         elif rail:
-            self.outliers.look(self.selection)
-            above = self.outliers.lines(self.selection, filtered=bool(self.filter_text))
+            self.selection.find_outliers()
+            above = self.selection.outlier_lines(filtered=bool(self.filter_text))
             self.rail.show(watched, None if below else slot, self.span, above)
 
     def _trouble(self, pane: DetailPane) -> list[Line]:
@@ -335,8 +335,8 @@ class FleetView(Listing[Row]):
 
     def next_outlier(self) -> None:
         """Put the cursor on the next GPU that has an alarm or is an outlier."""
-        self.outliers.look(self.selection)
-        key = self.outliers.after(self.cursor)
+        self.selection.find_outliers()
+        key = self.selection.outlier_after(self.cursor)
         if key is None:
             self.screen_app.say("no alarms, no outliers")
         elif self.zoom is Zoom.HEAT:

@@ -15,8 +15,8 @@ from gputui.tui.filter import Fields, Matches, parse
 from gputui.tui.rendering.columns import (
     MARK,
     Column,
-    Fitted,
     Order,
+    Shown,
     column_at,
     fitting,
     row,
@@ -25,8 +25,7 @@ from gputui.tui.rendering.columns import (
 from gputui.tui.rendering.lines import Line, Part, faded
 from gputui.tui.views import View
 from gputui.tui.watched import Watched
-from gputui.tui.widgets.pane import Pane
-from gputui.tui.widgets.table import HEADING, Table
+from gputui.tui.widgets.pane import HEADING, Pane, Table
 
 T = TypeVar("T")
 
@@ -61,7 +60,7 @@ class Listing(View, Generic[T]):
         self.marked: set[str] = set()
         self._matches: Matches[T] | None = None
         self._order: Order[T] = Order(self.COLUMNS)
-        self._shown: Sequence[Fitted[T]] = ()
+        self._shown: Sequence[Shown[T]] = ()
 
     @property
     def columns(self) -> Sequence[Column[T]]:
@@ -229,7 +228,7 @@ class Listing(View, Generic[T]):
     @property
     def column_names(self) -> tuple[str, ...]:
         """The columns that it can be sorted by, as far as they are shown."""
-        shown = {each.column.key for each in self._shown}
+        shown = {column.key for column, _ in self._shown}
         return tuple(name for name in self.order.names if name in shown) or self.order.names
 
     def sort(self, name: str) -> None:
@@ -247,9 +246,9 @@ class Listing(View, Generic[T]):
     def on_table_headed(self, event: Table.Headed) -> None:
         """Sort by the column whose heading was clicked; the other way around when it is already."""
         event.stop()
-        index = column_at((each.width for each in self._shown), event.x)
+        index = column_at((width for _, width in self._shown), event.x)
         if index is not None:
-            self.order.click(self._shown[index].column.key)
+            self.order.click(self._shown[index][0].key)
             self._sorted()
 
     def sort_backwards(self) -> None:

@@ -10,7 +10,6 @@ from typing import ClassVar
 from rich.cells import cell_len, chop_cells
 from textual.app import ComposeResult
 from textual.content import Content
-from textual.message import Message
 
 from gputui.errors import HeadError
 from gputui.tui.commands.command_registry import Command
@@ -20,8 +19,8 @@ from gputui.tui.rendering.format import safe
 from gputui.tui.rendering.lines import Line, Part, fitted
 from gputui.tui.views import View
 from gputui.tui.watched import Watched
-from gputui.tui.widgets.logbook import Level, LogBook, LogLine, Matcher, Pager
-from gputui.tui.widgets.pane import MOVES, Moving, Pane
+from gputui.tui.widgets.logbook import Level, LogBook, LogLine, Pager
+from gputui.tui.widgets.pane import MOVES, Moving, Pane, Table
 
 LEVELS = {Level.PLAIN: (" ", ""), Level.WARNING: ("▴", "warn"), Level.ERROR: ("✖", "bad")}
 """How serious a line is: by shape and role."""
@@ -40,17 +39,13 @@ LOG_FILTER: Fields[LogLine] = Fields(
 
 
 class LogPane(Moving, Pane, can_focus=True):
-    """Lines of a log book, drawn as a pager sees them."""
+    """Lines of a log book, drawn as a pager sees them; posts a table's `Moved`."""
 
     BINDINGS = MOVES
 
-    class Moved(Message):
-        """The position or the filter has changed."""
-
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self._book = LogBook(safe)
-        self.pager = Pager(self._book)
+    def __init__(self) -> None:
+        super().__init__()
+        self.pager = Pager(LogBook())
         self.worker: str | None = None
         self.filter_text = ""
         self.search_text = ""
@@ -58,79 +53,65 @@ class LogPane(Moving, Pane, can_focus=True):
         self.timed = True
 
     def read(self, book: LogBook) -> None:
-        """Draw the new lines of this book; restart for another book."""
-        if book is not self._book:
-            self._book, self.pager = book, Pager(book)
+        """Draw the new lines of this book; start again with another book."""
+        if book is not self.pager.book:
+            self.pager = Pager(book)
             self.choose(self.worker, self.filter_text)
         self.draw()
 
     def choose(self, worker: str | None, filter_text: str) -> None:
         """Show one worker's lines, or all, that match; raises FilterError."""
-        wanted: Matcher | None = parse(filter_text, LOG_FILTER) if filter_text.strip() else None
+        wanted = parse(filter_text, LOG_FILTER)
         self.worker, self.filter_text = worker, filter_text.strip()
-        if worker is None:
-            self.pager.filter(wanted)
-        else:
-            self.pager.filter(
-                lambda line: line.worker == worker and (wanted is None or wanted(line))
-            )
+
+        def matches(line: LogLine) -> bool:
+            return worker in (None, line.worker) and wanted(line)
+
+        self.pager.filter(matches if worker or self.filter_text else None)
         self.move()
 
     def move(self) -> None:
         """Draw another place, and tell of it."""
         self.draw()
-        self.post_message(self.Moved())
+        self.post_message(Table.Moved(""))
 
     def draw(self) -> None:
         """Draw the pager's lines."""
-        height = self.size.height
-        if not height:
-            return
-        self.pager.height = height
+        height = self.pager.height = self.size.height
         self.pager.look()
-        lines = self.pager.visible()
-        if not lines:
-            self.put([[("no line matches" if self.filter_text else "no lines yet", "dim")]])
-            return
-        rows = [row for line in lines for row in self._rows(line)]
-        self.put(rows[-height:] if self.pager.following else rows[:height])
+        rows = [row for line in self.pager.visible() for row in self._rows(line)]
+        nothing: Line = [("no line matches" if self.filter_text else "no lines yet", "dim")]
+        self.put((rows[-height:] if self.pager.following else rows[:height]) or [nothing])
 
     @property
     def lines(self) -> list[Line]:
         """Every line that matches."""
-        matching = map(self.pager.line, range(self.pager.count))
-        return [row for line in matching for row in self._rows(line)]
+        return [row for line in self.pager.lines for row in self._rows(line)]
 
     def _rows(self, line: LogLine) -> list[Line]:
-        head, role = self._head(line), LEVELS[line.level][1]
-        indent = sum(len(text) for text, _ in head)
-        width = max(20, self.size.width - indent)
-        if not self.wrapped:
-            cut = line.text if cell_len(line.text) <= width else fitted(line.text, width)
-            return [[*head, *self._marked(cut, role)]]
-        first, *others = chop_cells(line.text, width) or [""]
-        return [
-            [*head, *self._marked(first, role)],
-            *([(" " * indent, ""), *self._marked(text, role)] for text in others),
-        ]
-
-    def _head(self, line: LogLine) -> list[Part]:
+        shape, role = LEVELS[line.level]
         head: list[Part] = []
         if self.timed:
             head.append((f"{datetime.fromtimestamp(line.at):%H:%M:%S} ", "dim"))
         if self.worker is None:
-            width = min(NAME_MOST, self._book.widest_name)
+            width = min(NAME_MOST, self.pager.book.widest_name)
             head.append((fitted(safe(line.worker), width) + " ", "accent"))
-        shape, role = LEVELS[line.level]
-        return [*head, (shape + " ", role)]
+        head.append((shape + " ", role))
+        indent = sum(len(text) for text, _ in head)
+        width = max(20, self.size.width - indent)
+        if self.wrapped:
+            first, *others = chop_cells(line.text, width) or [""]
+        else:
+            first, others = fitted(line.text, min(width, cell_len(line.text))), []
+        rest = ([(" " * indent, ""), *self._marked(text, role)] for text in others)
+        return [[*head, *self._marked(first, role)], *rest]
 
     def _marked(self, text: str, role: str) -> list[Part]:
-        """Return a text with the matches highlighted."""
-        wanted = self.search_text.lower()
-        place = text.lower().find(wanted) if wanted else -1
+        """Return a text with the match highlighted."""
+        place = text.lower().find(self.search_text.lower()) if self.search_text else -1
         if place < 0:
             return [(text, role)]
-        end = place + len(wanted)
+        end = place + len(self.search_text)
         return [(text[:place], role), (text[place:end], "found"), (text[end:], role)]
 
     def find(self, forward: bool) -> bool:
@@ -152,15 +133,12 @@ class LogPane(Moving, Pane, can_focus=True):
 
     def action_end(self, last: bool) -> None:
         """Go to the newest line and follow, or to the oldest."""
-        if last:
-            self.pager.follow()
-        else:
-            self.pager.home()
+        self.pager.go_to(0)
+        self.pager.following = last
         self.move()
 
     def on_resize(self) -> None:
         """Show as many lines as there is room for."""
-        super().on_resize()
         self.draw()
 
 
@@ -190,32 +168,30 @@ class LogsView(View):
 
     def cells(self) -> list[list[str]]:
         """Return every matching line: time, worker, level, text."""
-        lines = map(self.pane.pager.line, range(self.pane.pager.count))
+        lines = self.pane.pager.lines
         rows = [[str(one.at), one.worker, one.level.value, one.text] for one in lines]
         return [["at", "worker", "level", "text"], *rows]
 
-    def on_log_pane_moved(self) -> None:
+    def on_table_moved(self) -> None:
         """Say where this is."""
         self.screen_app.draw_crumbs()
 
     def crumbs(self) -> Line:
         """Say whose lines these are, how many, and whether they follow."""
-        pager, pane = self.pane.pager, self.pane
-        place: Part = ("following", "good")
-        if not pager.following:
-            place = (f"stopped · {pager.below:,} below · f follows", "warn")
-        parts: list[Part] = [(f"{pane.worker or 'all workers'} · {pager.count:,} lines · ", "")]
-        parts.append(place)
-        if pane.filter_text:
-            parts.append((f"  /{pane.filter_text}", "accent"))
-        if pane.search_text:
-            parts.append((f" · search {pane.search_text}", "found"))
+        pane, pager = self.pane, self.pane.pager
+        stopped = f"stopped · {pager.below:,} below · f follows"
+        parts = [
+            (f"{pane.worker or 'all workers'} · {len(pager.lines):,} lines · ", ""),
+            ("following", "good") if pager.following else (stopped, "warn"),
+        ]
+        parts += [(f"  /{pane.filter_text}", "accent")] if pane.filter_text else []
+        parts += [(f" · search {pane.search_text}", "found")] if pane.search_text else []
         return parts
 
     def go_to(self, key: str) -> None:
         """Show one worker's lines, or all with ""; `esc` then leads back to its device."""
         self._from_device = self.screen_app.stage.came_from == "device"
-        self.pane.pager.follow()
+        self.pane.pager.following = True
         self.pane.choose(key or None, self.pane.filter_text)
 
     def narrow(self, text: str) -> None:
@@ -246,7 +222,6 @@ class LogsView(View):
         self.pane.search_text = text
         if not (self.pane.find(forward=False) or self.pane.find(forward=True)):
             self.screen_app.say(f"no line matches '{text}'")
-        self.pane.move()
 
     def find(self, forward: bool) -> None:
         """Go to the next match; say so if no line matches."""
@@ -271,7 +246,11 @@ class LogsView(View):
 
     def follow(self) -> None:
         """Follow the newest lines, or stay."""
-        self.pane.pager.follow(not self.pane.pager.following)
+        pager = self.pane.pager
+        if pager.following:
+            pager.go_to(pager.top)
+        else:
+            pager.following = True
         self.pane.move()
 
     def wrap(self) -> None:

@@ -12,7 +12,7 @@ from gputui.protocol.frontend import CancelRun, StartRun
 from gputui.runs.records import is_script, log_tail
 from gputui.tui.commands.actions import edit_run, start_run
 from gputui.tui.commands.command_registry import Command
-from gputui.tui.dialogs.run import defaults, headless_command, machine_of
+from gputui.tui.dialogs.form import defaults, headless_command, machine_of
 from gputui.tui.filter import Fields
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.columns import Column, text_column
@@ -32,7 +32,7 @@ from gputui.tui.rendering.work import (
 )
 from gputui.tui.views.listing import Listing, order_commands
 from gputui.tui.watched import Watched
-from gputui.tui.widgets.table import Table
+from gputui.tui.widgets.pane import Table
 
 BAR_CELLS = 12
 LOOK_BACK_S = 3.0

@@ -11,10 +11,10 @@ from gputui.tui.filter import Fields
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.columns import Column, text_column
 from gputui.tui.rendering.lines import Line, Part, fitted, wrapped
-from gputui.tui.rendering.marks import COMING_UP, host_mark
+from gputui.tui.rendering.metrics import HOST_MARKS
 from gputui.tui.views.listing import Listing
 from gputui.tui.watched import Watched
-from gputui.tui.widgets.table import Table
+from gputui.tui.widgets.pane import Table
 
 STAGES = tuple(HostState)[:6]
 LAST_LINES = 4
@@ -32,7 +32,7 @@ class StartRow:
     def why(self) -> str:
         """Why it is not up, in a line; the rest is said below the hosts."""
         host = self.host
-        return fmt.reason(host) or fmt.safe(next(iter(host.warnings), ""))
+        return fmt.safe(host.reason or next(iter(host.warnings), ""))
 
 
 def stage_part(host: HostStatus) -> Part:
@@ -47,11 +47,14 @@ def stage_part(host: HostStatus) -> Part:
     reached = host.failed_stage if failed else host.state.value
     names = [stage.value for stage in STAGES]
     done = names.index(reached) if reached in names else 0
+    shape, _, role = HOST_MARKS[host.state]
     if host.state not in (*STAGES[:-1], HostState.FAILED):
-        return ("●" * len(STAGES), host_mark(host).role)
-    here = "✖" if failed else COMING_UP.shape
-    dots = "●" * done + here + "·" * (len(STAGES) - done - 1)
-    return (dots, "bad" if failed else COMING_UP.role)
+        return "●" * len(STAGES), role
+    return "●" * done + shape + "·" * (len(STAGES) - done - 1), role
+
+
+def _word(row: StartRow) -> str:
+    return HOST_MARKS[row.host.state][1]
 
 
 START_COLUMNS: tuple[Column[StartRow], ...] = (
@@ -61,8 +64,8 @@ START_COLUMNS: tuple[Column[StartRow], ...] = (
     ),
     Column("stages", "STAGES", 6, 0, lambda r, width: [stage_part(r.host)], right=False),
     text_column(
-        "STATE", 14, 0, lambda r: state_word(r.host),
-        lambda r: host_mark(r.host).role, lambda r: urgency(r.host),
+        "STATE", 14, 0, _word,
+        lambda r: HOST_MARKS[r.host.state][2], lambda r: urgency(r.host),
     ),
     text_column(
         "SINCE", 5, 1, lambda r: fmt.age(r.now - r.host.state_since), lambda r: "dim",
@@ -74,11 +77,6 @@ START_COLUMNS: tuple[Column[StartRow], ...] = (
 )  # fmt: skip
 
 
-def state_word(host: HostStatus) -> str:
-    """Return the word for a host's state."""
-    return host_mark(host).word or host.state.value
-
-
 def urgency(host: HostStatus) -> int:
     """Return 0 for a host that failed, 1 for one on its way, 2 for one that is up."""
     if host.state is HostState.READY:
@@ -88,12 +86,12 @@ def urgency(host: HostStatus) -> int:
 
 def evidence(host: HostStatus, width: int) -> list[Line]:
     """Describe a host's trouble in full: the reason, the hint, its last lines."""
-    mark = host_mark(host)
+    shape, word, role = HOST_MARKS[host.state]
     stage = f" while {host.failed_stage}" if host.failed_stage else ""
     lines: list[Line] = [
         [
-            (f"{mark.shape} {fmt.safe(host.name)}", mark.role or "title"),
-            (f"  {state_word(host)}{stage}", mark.role),
+            (f"{shape} {fmt.safe(host.name)}", role or "title"),
+            (f"  {word}{stage}", role),
             (f"  {fmt.safe(host.address)}", "dim"),
         ]
     ]
@@ -126,10 +124,10 @@ class StartView(Listing[StartRow]):
     COLUMNS = START_COLUMNS
     FILTER = Fields(
         everything=lambda r: " ".join(
-            (r.host.name, state_word(r.host), r.host.reason, r.host.hint, *r.host.stderr_tail)
+            (r.host.name, _word(r), r.host.reason, r.host.hint, *r.host.stderr_tail)
         ),
-        words={"state": lambda r: state_word(r.host), "failed": lambda r: r.host.failed_stage},
-        choices={"state": tuple(state_word(HostStatus("", state, 0.0)) for state in HostState)},
+        words={"state": _word, "failed": lambda r: r.host.failed_stage},
+        choices={"state": tuple(word for _, word, _ in HOST_MARKS.values())},
     )
 
     def __init__(self) -> None:

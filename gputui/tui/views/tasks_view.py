@@ -14,8 +14,7 @@ from gputui.tui.rendering.work import progress_lines, work_lines
 from gputui.tui.views.listing import Listing
 from gputui.tui.views.workers_view import WORKER_FILTER
 from gputui.tui.watched import ERRED, FIRST_PREFIX, IDLE, KEPT, Watched
-from gputui.tui.widgets.pane import Pane
-from gputui.tui.widgets.table import Table
+from gputui.tui.widgets.pane import Pane, Table
 
 NAME_MOST = 24
 LEAST_LANES = 3

@@ -12,10 +12,10 @@ from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.columns import Column, text_column
 from gputui.tui.rendering.detail import LEAST_LINES, beneath, graph_lines, log_of, worker_lines
 from gputui.tui.rendering.lines import Line, wrapped
-from gputui.tui.rendering.marks import state_cell, worker_state
+from gputui.tui.rendering.metrics import state_cell, worker_state
 from gputui.tui.views.listing import Listing, order_commands
 from gputui.tui.watched import Watched
-from gputui.tui.widgets.table import HEADING, Table
+from gputui.tui.widgets.pane import HEADING, Table
 
 UUID_CELLS = 12
 """`GPU-` and eight digits: enough to tell any two devices of a cluster apart."""

@@ -22,7 +22,7 @@ from gputui.model.snapshot import ClusterState, HostState, SchedulerState, Snaps
 from gputui.tui.commands.command_registry import Command, key_name
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.lines import Line, Part, fitted, spark, whole_fields
-from gputui.tui.rendering.marks import MARKS
+from gputui.tui.rendering.metrics import MARKS
 from gputui.tui.views import VIEWS, View
 from gputui.tui.watched import FLEET, Total, Watched
 from gputui.tui.widgets.pane import Pane
@@ -311,7 +311,7 @@ def _detail(watched: Watched, alarm: Alarm) -> str:
     host = next((host for host in watched.snapshot.hosts if host.name == alarm.subject), None)
     slot = next((slot for slot in watched.slots if slot.key == alarm.subject), None)
     if host is not None and host.reason:
-        return f": {fmt.reason(host)}"
+        return fmt.safe(f": {host.reason.partition(chr(10))[0]}")
     reasons = [worker.reason for worker in slot.workers if worker.reason] if slot else []
     if reasons:
         return fmt.safe(f": {reasons[0].partition(chr(10))[0]}")
@@ -384,9 +384,9 @@ def summary(watched: Watched, width: int) -> list[Line]:
     states = Counter(slot.state for slot in watched.slots)
     what = "GPU" if watched.on_gpus else "CPU worker"
     parts: list[Part] = [(fmt.many(len(watched.slots), what), "title")]
-    for state, mark in MARKS.items():
+    for state, (shape, _, role) in MARKS.items():
         if states[state]:
-            parts.append((f" {mark.shape}{states[state]} {state.value}", mark.role))
+            parts.append((f" {shape}{states[state]} {state.value}", role))
     lines: list[Line] = [parts, whole_fields(totals_line(watched, width), width)]
     total = sum(group.total for group in watched.snapshot.groups)
     if total:

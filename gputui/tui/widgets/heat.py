@@ -5,16 +5,15 @@ host. Pure but for the widget.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 from textual import events
 from textual.binding import Binding, BindingType
 
 from gputui.tui.rendering import format as fmt
-from gputui.tui.rendering.lines import Line, Part, fitted, merged, whole_fields
-from gputui.tui.widgets.pane import Pane
-from gputui.tui.widgets.table import Table
+from gputui.tui.rendering.lines import Line, Part, fitted, whole_fields
+from gputui.tui.widgets.pane import Pane, Table
 
 Block = tuple[str, Sequence[str]]
 """A host's name, and the keys of its cells."""
@@ -24,26 +23,35 @@ Block = tuple[str, Sequence[str]]
 class Arrangement:
     """The places of the cells: lines of blocks, each after its label, or the line after a range."""
 
-    lines: tuple[tuple[Block, ...], ...]
+    lines: Sequence[Sequence[Block]]
     cell: int
     """Columns that a cell is wide."""
     gap: int
     """Columns between two cells of a host; between hosts one more."""
-    label: int = 0
+    label: int
     """The width of the label of each block, 0 for none."""
-    range: int = 0
+    range: int
     """The width of the label of each line, 0 for none."""
-    by_host: bool = False
+    by_host: bool
     """Whether a cell is a whole host."""
-
-    def block_width(self, cells: int) -> int:
-        """Return the columns of a block, with its label and the space after it."""
-        label = self.label + 1 if self.label else 0
-        return label + cells * (self.cell + self.gap) + (1 if not self.by_host else 0)
+    block: int
+    """Columns of a block, with its label and the space after it."""
 
 
-ROOMY = ((3, 1, True), (2, 1, True), (1, 1, True), (2, 1, False), (1, 1, False), (1, 0, False))
-"""Cell, gap, and whether each host has a label: from the roomiest arrangement to the tightest."""
+SHAPES = (
+    (3, 1, True, False, False),
+    (2, 1, True, False, False),
+    (1, 1, True, False, False),
+    (2, 1, False, True, False),
+    (1, 1, False, True, False),
+    (1, 0, False, True, False),
+    (2, 1, False, True, True),
+    (1, 1, False, True, True),
+    (1, 1, False, False, True),
+    (1, 0, False, False, True),
+)
+"""Cell, gap, whether each host or each line has a label, and whether a cell is a host: from the
+roomiest arrangement to the tightest."""
 
 
 def arrange(blocks: Sequence[Block], width: int, height: int) -> Arrangement:
@@ -57,31 +65,17 @@ def arrange(blocks: Sequence[Block], width: int, height: int) -> Arrangement:
     >>> len(tight.lines), tight.by_host
     (1, True)
     """
-    label = min(20, max((len(name) for name, _ in blocks), default=0))
-    hosts = [(name, [name]) for name, _ in blocks]
-    ranges = label + 5
-    for arrangement in (
-        *(
-            Arrangement((), cell, gap, label * labelled, ranges * (not labelled))
-            for cell, gap, labelled in ROOMY
-        ),
-        Arrangement((), 2, 1, range=ranges, by_host=True),
-        Arrangement((), 1, 1, range=ranges, by_host=True),
-        Arrangement((), 1, 1, by_host=True),
-    ):
-        found = _in_lines(arrangement, hosts if arrangement.by_host else blocks, width)
-        if found.lines and len(found.lines) <= height:
-            return found
-    return _in_lines(Arrangement((), 1, 0, by_host=True), hosts, max(1, width))
-
-
-def _in_lines(arrangement: Arrangement, blocks: Sequence[Block], width: int) -> Arrangement:
-    """Return an arrangement with its lines; without any where not one block fits into the width."""
-    cells = max((len(keys) for _, keys in blocks), default=1) or 1
-    room = width - (arrangement.range + 1 if arrangement.range else 0)
-    per_line = (room + 1) // arrangement.block_width(cells)
-    begins = range(0, len(blocks), per_line) if per_line > 0 else ()
-    return replace(arrangement, lines=tuple(tuple(blocks[b : b + per_line]) for b in begins))
+    longest = min(20, max((len(name) for name, _ in blocks), default=0))
+    for cell, gap, labelled, ranged, by_host in SHAPES:
+        shown = [(name, [name]) for name, _ in blocks] if by_host else blocks
+        label, range_ = longest * labelled, (longest + 5) * ranged
+        cells = max((len(keys) for _, keys in shown), default=1)
+        block = label + labelled + cells * (cell + gap) + (not by_host)
+        per_line = (width - range_ - ranged + 1) // block
+        lines = [shown[at : at + per_line] for at in range(0, len(shown), per_line or 1)]
+        if per_line > 0 and len(lines) <= height:
+            break
+    return Arrangement(lines, cell, gap, label, range_, by_host, block)
 
 
 def range_label(blocks: Sequence[Block], width: int) -> str:
@@ -96,10 +90,6 @@ def range_label(blocks: Sequence[Block], width: int) -> str:
     common = next((at for at in range(len(last)) if first[: at + 1] != last[: at + 1]), 0)
     common = len(last[:common].rstrip("0123456789"))
     return fitted(fmt.safe(f"{first}–{last[common:]}"), width)
-
-
-Drawn = tuple[Sequence[Block], Callable[[str], Part], Line]
-"""The drawn blocks, the cell of each key, and the legend."""
 
 
 class HeatPane(Pane, can_focus=True):
@@ -118,51 +108,42 @@ class HeatPane(Pane, can_focus=True):
 
     def __init__(self) -> None:
         super().__init__()
-        self._shown: Drawn = ((), lambda key: (" ", ""), ())
-        self._arranged = Arrangement((), 1, 1)
+        self._blocks: Sequence[Block] = ()
+        self._part: Callable[[str], Part] = lambda key: (" ", "")
+        self._legend: Line = ()
+        self._arranged = arrange((), 1, 1)
         self._places: dict[str, tuple[int, int]] = {}
+        """The column and the line of each cell in sight."""
         self._order: list[str] = []
-        self._rows: list[Line] = []
         self.cursor: str | None = None
 
-    def draw(self, blocks: Sequence[Block], cell: Callable[[str], Part], legend: Line) -> None:
+    def show(self, blocks: Sequence[Block], part: Callable[[str], Part], legend: Line) -> None:
         """Show a cell for each key of the blocks."""
-        self._shown = (blocks, cell, legend)
+        self._blocks, self._part, self._legend = blocks, part, legend
         width, height = self.size
         self._arranged = arrange(blocks, width, height - 1)
         self._order = [key for line in self._arranged.lines for _, keys in line for key in keys]
         if self.cursor not in self._order:
-            self.cursor = self._order[0] if self._order else None
+            self.cursor = next(iter(self._order), None)
         self._places.clear()
-        lines = len(self._arranged.lines)
-        self._rows = [
-            *(self._row(y) for y in range(min(height - 1, lines))),
-            whole_fields(legend, width),
-        ]
-        self.put(self._rows)
-
-    def lines_wanted(self, blocks: Sequence[Block], width: int, height: int) -> int:
-        """Return how many lines the cells and the legend take."""
-        return min(height, len(arrange(blocks, width, height - 1).lines) + 1)
+        rows = [self._row(y) for y in range(min(height - 1, len(self._arranged.lines)))]
+        self.put([*rows, whole_fields(legend, width)])
 
     def on_resize(self) -> None:
-        """Arrange the cells for the new size: the first one, too, which comes after a `draw`."""
-        super().on_resize()
-        self.draw(*self._shown)
+        """Arrange the cells for the new size: the first one, too, which comes after a `show`."""
+        self.show(self._blocks, self._part, self._legend)
 
     def _row(self, y: int) -> Line:
         """Return a line of cells, the one under the cursor in brackets."""
         arranged, line = self._arranged, self._arranged.lines[y]
         parts: list[Part] = []
-        x = 0
         if arranged.range:
             parts.append((range_label(line, arranged.range) + " ", "dim"))
-            x += arranged.range + 1
         elif arranged.gap and not arranged.label:
-            parts, x = [(" ", "")], 1
-        most = max((len(keys) for blocks in arranged.lines[:1] for _, keys in blocks), default=1)
+            parts.append((" ", ""))
+        x = sum(len(text) for text, _ in parts)
         for name, keys in line:
-            begin = x
+            end = x + arranged.block
             if arranged.label:
                 label = fitted(fmt.safe(name), arranged.label) + " "
                 parts.append((label, "dim"))
@@ -173,13 +154,12 @@ class HeatPane(Pane, can_focus=True):
                 if framed:
                     before, role = parts.pop()
                     parts += [(before[:-1], role), ("[", "key")]
-                parts.append(self._cell(key))
-                parts.append(("]", "key") if framed else (" " * arranged.gap, ""))
+                parts += [self._cell(key), ("]", "key") if framed else (" " * arranged.gap, "")]
                 x += arranged.cell + arranged.gap
-            padding = begin + arranged.block_width(most) - x
-            parts.append((" " * padding, ""))
-            x += padding
-        return merged(parts)
+            if x < end:
+                parts.append((" " * (end - x), ""))
+                x = end
+        return parts
 
     def _cell(self, key: str) -> Part:
         """Return a cell: a mark stands in it once, a colour fills it.
@@ -189,17 +169,13 @@ class HeatPane(Pane, can_focus=True):
         arranged = self._arranged
         if key == self.cursor and not arranged.gap:
             return ("+", "key")
-        char, role = self._shown[1](key)
+        char, role = self._part(key)
         filled = role.startswith("heat")
         return (char * arranged.cell if filled else char.ljust(arranged.cell), role)
 
     def _go_to(self, key: str) -> None:
-        before, self.cursor = self.cursor, key
-        for each in (before, key):
-            if each in self._places:
-                y = self._places[each][1]
-                self._rows[y] = self._row(y)
-        self.put(self._rows)
+        self.cursor = key
+        self.show(self._blocks, self._part, self._legend)
         self.post_message(Table.Moved(key))
 
     def action_move(self, cells: int) -> None:
@@ -213,9 +189,8 @@ class HeatPane(Pane, can_focus=True):
         if self.cursor not in self._places:
             return
         x, y = self._places[self.cursor]
-        there = [
-            (abs(place[0] - x), key) for key, place in self._places.items() if place[1] == y + lines
-        ]
+        places = self._places.items()
+        there = [(abs(column - x), key) for key, (column, line) in places if line == y + lines]
         if there:
             self._go_to(min(there)[1])
 
@@ -240,6 +215,5 @@ class HeatPane(Pane, can_focus=True):
             if y == event.y and x <= event.x < x + self._arranged.cell:
                 if key == self.cursor:
                     self.action_choose()
-                else:
-                    self._go_to(key)
+                self.select(key)
                 return

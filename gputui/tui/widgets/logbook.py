@@ -1,25 +1,28 @@
 """The lines that all workers printed, and a pager over them that never moves by itself.
 
-`LogBook` keeps the last lines under ever-growing numbers; `Pager` holds a place in those that
-match a filter. While it does not follow, its place is a line's number, so that neither new lines
-nor old ones that are let go shift what is being read. Pure: the logs view draws what it says.
+`LogBook` keeps the last lines, each with its number; `Pager` holds a place in those that match a
+filter. While it does not follow, its place is a line's number, so that neither new lines nor old
+ones that are dropped shift what is being read. Pure: `LogPane` draws what it says.
 """
 
 import re
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from itertools import islice
+from operator import attrgetter
 from typing import TYPE_CHECKING
+
+from gputui.model.plain_text import safe
 
 if TYPE_CHECKING:
     from gputui.protocol.shared import LogLines
 
 
 LINES_KEPT = 20_000
-LINES_LET_GO = 1_000
-"""How many old lines are dropped at once."""
 NEWEST = 2_000
 """Lines in which the end of one worker's log is looked for."""
 LONGEST_LINE = 4_000
@@ -125,22 +128,13 @@ def level_of(text: str) -> Level:
 
 
 class LogBook:
-    """The last `limit` lines of all workers, in the order in which they came."""
+    """The last lines of all workers, in the order in which they came."""
 
-    def __init__(self, clean: Callable[[str], str], limit: int = LINES_KEPT) -> None:
-        """`clean` makes a text harmless to a terminal."""
-        self._clean = clean
-        self._limit = limit
-        self._lines: list[LogLine] = []
-        self.first = 0
-        """The number of the oldest line kept."""
+    def __init__(self, kept: int = LINES_KEPT) -> None:
+        self.lines: deque[LogLine] = deque(maxlen=kept)
+        self._added = 0
         self.widest_name = 0
         """Cells of the longest name of a worker that printed."""
-
-    @property
-    def end(self) -> int:
-        """The number that the next line will have."""
-        return self.first + len(self._lines)
 
     def add(self, message: "LogLines") -> None:
         """Keep the lines of a message, and say so where lines before them were left out."""
@@ -148,47 +142,31 @@ class LogBook:
             text = f"[{message.dropped:,} lines were left out: they came too fast]"
             self._keep(message.at, message.worker, text, Level.WARNING)
         for raw in message.lines:
-            at, text = stamped(self._clean(as_printed(raw)[:LONGEST_LINE]))
+            at, text = stamped(safe(as_printed(raw)[:LONGEST_LINE]))
             logger, level, text = folded(text)
             if logger and not text.strip("-"):  # a rule between Dask's lines
                 continue
             self._keep(message.at if at is None else at, message.worker, text, level, logger)
-        if len(self._lines) > self._limit + LINES_LET_GO:
-            surplus = len(self._lines) - self._limit
-            del self._lines[:surplus]
-            self.first += surplus
 
     def _keep(self, at: float, worker: str, text: str, level: Level, logger: str = "") -> None:
         self.widest_name = max(self.widest_name, len(worker))
-        self._lines.append(LogLine(self.end, at, worker, text, level, logger))
-
-    def __getitem__(self, number: int) -> LogLine:
-        return self._lines[number - self.first]
+        self.lines.append(LogLine(self._added, at, worker, text, level, logger))
+        self._added += 1
 
     def last(self, worker: str, number: int) -> list[LogLine]:
         """Return the last lines of a worker, as far as they are among the newest of all."""
-        found: list[LogLine] = []
-        for line in reversed(self._lines[-NEWEST:]):
-            if line.worker == worker:
-                found.append(line)
-                if len(found) == number:
-                    break
-        return found[::-1]
-
-    def since(self, number: int) -> list[LogLine]:
-        """Return the lines from this number on."""
-        return self._lines[max(0, number - self.first) :]
+        newest = islice(reversed(self.lines), NEWEST)
+        return list(islice((line for line in newest if line.worker == worker), number))[::-1]
 
 
 class Pager:
     """A place in the lines that match; `height` lines of them are seen at a time."""
 
     def __init__(self, book: LogBook) -> None:
-        self._book = book
+        self.book = book
+        self.lines: list[LogLine] = []
+        """Those that match, as of the last look."""
         self._matches: Matcher | None = None
-        self._numbers: list[int] = []
-        """The numbers of matching lines, ascending."""
-        self._looked_until = 0
         self.following = True
         self.height = 1
         self._top = 0
@@ -196,82 +174,46 @@ class Pager:
 
     def filter(self, matches: Matcher | None) -> None:
         """Show matching lines only (all with None), at the same place."""
-        self._top = self.top_number
         self._matches = matches
-        self._numbers = []
-        self._looked_until = 0
-
-    def line(self, index: int) -> LogLine:
-        """Return a matching line by its index among them."""
-        return self._book[self._numbers[index]]
+        self.look()
 
     def look(self) -> None:
-        """Add the book's new lines, and forget those it dropped."""
-        first = self._book.first
-        if self._numbers and self._numbers[0] < first:
-            del self._numbers[: bisect_left(self._numbers, first)]
-        matches = self._matches
-        self._numbers += [
-            line.number
-            for line in self._book.since(self._looked_until)
-            if matches is None or matches(line)
-        ]
-        self._looked_until = self._book.end
-
-    @property
-    def count(self) -> int:
-        """The number of lines that match."""
-        return len(self._numbers)
+        """Look which lines of the book match now."""
+        matches, lines = self._matches, self.book.lines
+        self.lines = [line for line in lines if matches is None or matches(line)]
 
     @property
     def top(self) -> int:
         """The index among the matching lines of the one at the top."""
-        last = max(0, len(self._numbers) - self.height)
-        return last if self.following else min(bisect_left(self._numbers, self._top), self.count)
-
-    @property
-    def top_number(self) -> int:
-        """The number of the top line, or of the next one if there is no line."""
-        return self._numbers[self.top] if self.top < len(self._numbers) else self._top
+        if self.following:
+            return max(0, len(self.lines) - self.height)
+        return bisect_left(self.lines, self._top, key=attrgetter("number"))
 
     @property
     def below(self) -> int:
         """The number of matching lines below those in sight."""
-        return max(0, self.count - self.top - self.height)
+        return max(0, len(self.lines) - self.top - self.height)
 
     def visible(self) -> list[LogLine]:
         """Return the lines to be seen, from the top."""
-        top = self.top
-        return [self._book[number] for number in self._numbers[top : top + self.height]]
+        return self.lines[self.top : self.top + self.height]
 
     def scroll(self, lines: int) -> None:
         """Move down by so many lines, or up; moving up stops following."""
-        if self.following and lines >= 0:
-            return
-        self._go_to(self.top + lines)
+        if lines < 0 or not self.following:
+            self.go_to(min(self.top + lines, len(self.lines) - self.height))
 
-    def home(self) -> None:
-        """Go to the oldest line."""
-        self._go_to(0)
-
-    def follow(self, on: bool = True) -> None:
-        """Keep the newest lines in sight, or stay where we are."""
-        if not on:
-            self._top = self.top_number
-        self.following = on
+    def go_to(self, index: int) -> None:
+        """Stay at a line, by its index among those that match."""
+        index = max(0, min(index, len(self.lines) - 1))
+        self.following = False
+        self._top = self.lines[index].number if self.lines else 0
 
     def seek(self, matches: Matcher, forward: bool = True) -> bool:
         """Bring the next line for which `matches` holds to the top; return whether there is one."""
         top = self.top
-        ahead = range(top + 1, self.count) if forward else range(top - 1, -1, -1)
-        for index in ahead:
-            if matches(self._book[self._numbers[index]]):
-                self._go_to(index, to_the_end=True)
-                return True
-        return False
-
-    def _go_to(self, index: int, to_the_end: bool = False) -> None:
-        last = self.count - 1 if to_the_end else self.count - self.height
-        index = max(0, min(index, last))
-        self.following = False
-        self._top = self._numbers[index] if self._numbers else 0
+        ahead = range(top + 1, len(self.lines)) if forward else range(top - 1, -1, -1)
+        found = next((index for index in ahead if matches(self.lines[index])), None)
+        if found is not None:
+            self.go_to(found)
+        return found is not None
