@@ -28,8 +28,8 @@ from gputui.tui.terminal import refuses_copies
 from gputui.tui.terminal.driver import CellDriver
 from gputui.tui.views import View, ViewSwitcher
 from gputui.tui.watched import Watched
+from gputui.tui.widgets import Drawing, Pane
 from gputui.tui.widgets.bars import SAID_FOR_S, BottomBars, Keys, TopBars, summary
-from gputui.tui.widgets.pane import Drawing, Pane
 from gputui.tui.widgets.prompt import Prompt
 
 if TYPE_CHECKING:

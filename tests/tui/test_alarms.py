@@ -8,7 +8,7 @@ from gputui.model.alarms import AlarmKind, Alarms
 from gputui.model.readings import DeviceProcess, Owner
 from gputui.model.slots import slots_of
 from gputui.model.snapshot import HostState, Snapshot, WorkerState
-from gputui.tui.rendering.lines import whole_fields
+from gputui.tui.rendering import whole_fields
 from gputui.tui.watched import Watched
 from gputui.tui.widgets.bars import status_line, trouble_lines
 from tests.tui.build import EPOCH, GIB, device, host, snapshot, worker

@@ -145,7 +145,7 @@ async def test_the_line_of_keys_always_ends_with_run_command_help_and_quit(width
 
 def test_the_first_frame_waits_for_no_message_dialog_or_change() -> None:
     code = (
-        "import sys, gputui.tui.screen, gputui.tui.views.start_view\n"
+        "import sys, gputui.tui.screen, gputui.tui.views.lists\n"
         "print([m for m in sys.modules if m.startswith(('gputui.protocol', 'gputui.tui.dialogs',"
         " 'gputui.tui.commands.changes', 'gputui.tui.commands.person', 'gputui.presets',"
         " 'gputui.process.procfs', 'gputui.folders'))])"

@@ -454,7 +454,6 @@ def test_alarms_beyond_the_list_of_outliers_are_counted_and_reached() -> None:
     watched.take(snapshot(host("h", *lost)))
     selection = Selection()
     selection.take(watched, Look(EPOCH, watched.by_subject, {}, watched.history))
-    selection.find_outliers()
     lines = ["".join(text for text, _ in line) for line in selection.outlier_lines()]
     assert lines[-1] == "+9 more  o reaches all"
     key, seen_keys = None, set()

@@ -6,8 +6,8 @@ import pytest
 from textual.events import MouseScrollDown
 
 from gputui.tui.dialogs.modal import Dialog
+from gputui.tui.widgets import Table
 from gputui.tui.widgets.heat import HeatPane
-from gputui.tui.widgets.pane import Table
 from tests.tui.build import device, host, snapshot, worker
 from tests.tui.still import Still, seen, sees, until
 

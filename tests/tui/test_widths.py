@@ -5,9 +5,8 @@ import pytest
 from gputui.model.series import MEAN_OF, Metric
 from gputui.model.slots import slots_of
 from gputui.model.snapshot import RunState, RunStatus, TaskGroupStatus
-from gputui.tui.rendering import metrics
+from gputui.tui.rendering import Line, metrics, whole_fields
 from gputui.tui.rendering.fleet import HOST_COLUMNS, Look, Row
-from gputui.tui.rendering.lines import Line, whole_fields
 from gputui.tui.rendering.palette import Palette
 from gputui.tui.rendering.work import RunRow, fleet_lines
 from gputui.tui.views.tasks_view import legend, progress_lines

@@ -13,8 +13,8 @@ from textual.content import Content
 from gputui.errors import HeadError, PresetError
 from gputui.tui.commands.command_registry import Command
 from gputui.tui.filter import Fields, no_such
+from gputui.tui.rendering import fitted
 from gputui.tui.rendering.format import lasted, safe
-from gputui.tui.rendering.lines import fitted
 from gputui.tui.rendering.palette import THEMES
 from gputui.tui.views import VIEWS, ViewKind
 from gputui.tui.widgets.prompt import Asking, files, fitting, last_word, remembered

@@ -22,7 +22,7 @@ from textual.widgets.option_list import Option
 from gputui.tui.commands.command_registry import Command, key_name
 from gputui.tui.dialogs.modal import Modal
 from gputui.tui.filter import Fields
-from gputui.tui.rendering.lines import fitted
+from gputui.tui.rendering import fitted
 from gputui.tui.rendering.palette import Palette
 
 WIDTH, NAME_CELLS, KEY_CELLS = 78, 15, 5

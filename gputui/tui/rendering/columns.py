@@ -7,11 +7,12 @@ room, and one column takes the rest.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Generic, TypeVar
 
 from gputui.errors import HeadError
 from gputui.tui.filter import no_such
-from gputui.tui.rendering.lines import Line, Part, fitted
+from gputui.tui.rendering import Line, Part, fitted
 
 MARK = "▌"
 """Stands before a row that is marked."""
@@ -128,12 +129,8 @@ def column_at(widths: Iterable[int], x: int) -> int | None:
     >>> [column_at((4, 2), x) for x in (0, 1, 4, 5, 7, 8)]
     [0, 0, 0, 1, 1, None]
     """
-    end = 0
-    for index, width in enumerate(widths):
-        end += width + 1
-        if x < end:
-            return index
-    return None
+    ends = accumulate(width + 1 for width in widths)
+    return next((index for index, end in enumerate(ends) if x < end), None)
 
 
 def saved(columns: Iterable[Column[Value]], values: Iterable[Value]) -> list[list[str]]:

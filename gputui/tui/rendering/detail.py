@@ -9,14 +9,22 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from gputui.model import series
 from gputui.model.readings import DeviceProcess, DeviceReading, Owner
-from gputui.model.series import Metric, Span
+from gputui.model.series import Span
 from gputui.model.slots import Slot, wrong_device
 from gputui.model.snapshot import HostStatus, WorkerStatus
+from gputui.tui.rendering import Line, Part, axis, filled, fitted, graph, wrapped
 from gputui.tui.rendering import format as fmt
-from gputui.tui.rendering import metrics
-from gputui.tui.rendering.lines import Line, Part, axis, filled, fitted, graph, wrapped
-from gputui.tui.rendering.metrics import GRAPHED, slot_state, worker_state
+from gputui.tui.rendering.metrics import (
+    GRAPHED,
+    MEM,
+    OF_CPU_HOSTS,
+    UTIL,
+    Metric,
+    slot_state,
+    worker_state,
+)
 from gputui.tui.watched import Watched
 from gputui.tui.widgets.logbook import LogLine
 
@@ -43,7 +51,7 @@ class Graph:
     title: str
     key: str
     """Whose history it is."""
-    metric: Metric
+    metric: series.Metric
     now: str
     limit: str = "100%"
     """What its limit is called."""
@@ -68,55 +76,45 @@ class Graph:
 
 def graphs_of(slot: Slot) -> tuple[Graph, ...]:
     """Return the graphs of a slot: of its GPU, else of its CPU worker and its host."""
-    if slot.device is None:
-        return _cpu_graphs(slot.workers[0], slot.host) if slot.workers else ()
-    return tuple(_graph_of(metric, slot, slot.device.uuid) for metric in GRAPHED)
+    if slot.device is not None:
+        return tuple(_graph_of(metric, slot, slot.device.uuid, metric.name) for metric in GRAPHED)
+    if not slot.workers:
+        return ()
+    worker, host = slot.workers[0], slot.host
+    tasks = f"{fmt.count(worker.executing)} run {fmt.count(worker.ready)} ready"
+    traffic = f"{fmt.size(host.reading.network_bytes_per_s)}/s"
+    return (
+        _graph_of(UTIL, slot, worker.name, "CPU"),
+        _graph_of(MEM, slot, worker.name, "MEM"),
+        Graph("TASKS", worker.name, series.Metric.TASKS, tasks, "{:.0f}", worker.nthreads, None),
+        _graph_of(OF_CPU_HOSTS[0], host, host.name, "HOST CPU"),
+        _graph_of(OF_CPU_HOSTS[1], host, host.name, "HOST MEM"),
+        Graph("HOST NET", host.name, series.Metric.NETWORK, traffic, "{:.0f} MB/s", 1.0, None),
+    )
 
 
-def _graph_of(metric: metrics.Metric, slot: Slot, uuid: str) -> Graph:
+def _graph_of(metric: Metric, read: Slot | HostStatus, key: str, title: str) -> Graph:
     assert metric.kept is not None
-    now, whole = metric.say(metric.of(slot)), metric.whole(slot)
+    now, whole = metric.say(metric.of(read)), metric.whole(read)
     top = metric.top or whole
     if not top:
-        return Graph(metric.name, uuid, metric.kept, now, "{:.0f} W", 1.0, None)
-    limit, limit_at = metric.say(whole), min(top, whole or top)
-    return Graph(metric.name, uuid, metric.kept, now, limit, top, limit_at)
-
-
-def _cpu_graphs(worker: WorkerStatus, host: HostStatus) -> tuple[Graph, ...]:
-    read, name = host.reading, host.name
-    rss, most = fmt.size(worker.rss_bytes), fmt.size(worker.memory_limit_bytes)
-    used, total = fmt.size(read.memory_used_bytes), fmt.size(read.memory_total_bytes)
-    cpu, threads = fmt.percent(worker.cpu_percent), f"{100 * worker.nthreads}%"
-    tasks = f"{fmt.count(worker.executing)} run {fmt.count(worker.ready)} ready"
-    traffic = f"{fmt.size(read.network_bytes_per_s)}/s"
-    return (
-        Graph("CPU", worker.name, Metric.UTILIZATION, cpu, threads),
-        Graph("MEM", worker.name, Metric.MEMORY, rss, most),
-        Graph("TASKS", worker.name, Metric.TASKS, tasks, "{:.0f}", worker.nthreads, None),
-        Graph("HOST CPU", name, Metric.UTILIZATION, fmt.percent(read.cpu_percent)),
-        Graph("HOST MEM", name, Metric.MEMORY, used, total),
-        Graph("HOST NET", name, Metric.NETWORK, traffic, "{:.0f} MB/s", 1.0, None),
-    )
+        return Graph(title, key, metric.kept, now, "{:.0f} W", 1.0, None)
+    return Graph(title, key, metric.kept, now, metric.say(whole), top, min(top, whole or top))
 
 
 def title_line(slot: Slot, span: Span, width: int, now: float) -> Line:
     """Return the line over a GPU in full: its name, model and state, and how far back it goes."""
     state, role = slot_state(slot, now)
-    device = slot.device
-    parts: list[Part] = [("── ", "rule"), (fmt.safe(slot.key), "title"), (f"  {_kind(slot)}", "")]
+    pinned = any(worker.device_uuid for worker in slot.workers)
+    kind, uuid = "GPU without readings" if pinned else "CPU worker", ""
+    if slot.device is not None:
+        kind, uuid = fmt.safe(slot.device.name), f" {fmt.safe(slot.device.uuid)} "
+    parts: list[Part] = [("── ", "rule"), (fmt.safe(slot.key), "title"), (f"  {kind}", "")]
     parts.append((f"  {state} ", role))
     end: list[Part] = [(f" {span.title} ", ""), ("t", "key"), (" ──", "rule")]
     room = width - sum(len(text) for text, _ in (*parts, *end))
-    uuid = f" {fmt.safe(device.uuid)} " if device and room > len(device.uuid) + 8 else ""
+    uuid = uuid if room > len(uuid) + 6 else ""
     return [*parts, (uuid, "dim"), ("─" * max(0, room - len(uuid)), "rule"), *end]
-
-
-def _kind(slot: Slot) -> str:
-    if slot.device is not None:
-        return fmt.safe(slot.device.name)
-    pinned = any(worker.device_uuid for worker in slot.workers)
-    return "GPU without readings" if pinned else "CPU worker"
 
 
 ABREAST = {4: (1, 2, 4), 6: (1, 3, 6)}

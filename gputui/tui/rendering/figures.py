@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 
 from gputui.presets.definition import NO_NUMBER, Figure
+from gputui.tui.rendering import Line, Part, fitted, merged
 from gputui.tui.rendering import format as fmt
-from gputui.tui.rendering.lines import Line, Part, fitted, merged
 
 FEWEST_POINTS = 3
 LEAST_WIDTH, LEAST_HEIGHT = 40, 5
@@ -40,21 +40,12 @@ def figure_of(result_json: str) -> Figure | None:
         result = whole.get("result")
     except (ValueError, AttributeError, TypeError):
         return None
-    if not isinstance(result, dict):
-        return None
-    for key, value in result.items():
-        figure = _drawn(key.replace("_", " "), value)
-        if figure is not None:
-            return figure
-    return None
+    items = result.items() if isinstance(result, dict) else ()
+    return next(filter(None, (_drawn(key.replace("_", " "), value) for key, value in items)), None)
 
 
 def _read(record: Mapping[str, Any]) -> Figure:
     return msgspec.convert(record, Figure, strict=False)
-
-
-def _as_tuples(value: Any) -> Any:
-    return tuple(_as_tuples(item) for item in value) if isinstance(value, list) else value
 
 
 def _drawn(title: str, value: Any) -> Figure | None:
@@ -63,7 +54,7 @@ def _drawn(title: str, value: Any) -> Figure | None:
     if not isinstance(value, list):
         return None
     if value and all(isinstance(row, list) and _is_row(row, 1) for row in value):
-        return Figure("heat", title, matrix=_as_tuples(value))
+        return Figure("heat", title, matrix=tuple(map(tuple, value)))
     if not _is_row(value):
         return None
     numbers = tuple(map(float, value))
@@ -164,7 +155,8 @@ def _graph(figure: Figure, width: int, height: int, _flat: bool) -> list[Line]:
     low, high = min([*ticks, *y]), max([*ticks, *y])
     margin = max((len(name) for name in names.values()), default=1)
     columns = width - margin - 2
-    dots = _dots(_places(x, 2 * columns), _places(y, 4 * rows, low, high), columns, rows)
+    across = [_place(value, min(x), max(x), 2 * columns) for value in x]
+    dots = _dots(across, [_place(value, low, high, 4 * rows) for value in y], columns, rows)
     names_at = {rows - 1 - _place(tick, low, high, rows): name for tick, name in names.items()}
     lines: list[Line] = []
     for row in range(rows):
@@ -178,23 +170,18 @@ def _graph(figure: Figure, width: int, height: int, _flat: bool) -> list[Line]:
 
 def _below(x: Sequence[float], margin: int, columns: int) -> list[Line]:
     """Return the axis below a graph, and its numbers."""
-    low, high = min(x), max(x)
-    numbers = [" "] * columns
-    axis = ["─"] * columns
-    end = -1
-    whole = all(value == int(value) for value in x)
+    low, high, whole = min(x), max(x), all(value == int(value) for value in x)
+    axis, numbers = "─" * columns, ""
     for tick in round_numbers(low, high, columns * TICK_LINES // TICK_CELLS):
-        if not low <= tick <= high or (whole and tick != int(tick)):
-            continue
         place, name = _place(tick, low, high, columns), f"{tick:.6g}"
         begin = max(0, min(place - len(name) // 2, columns - len(name)))
-        if begin > end:
-            axis[place] = "┴"
-            numbers[begin : begin + len(name)] = name
-            end = begin + len(name)
+        is_shown = low <= tick <= high and not (whole and tick != int(tick))
+        if is_shown and (begin > len(numbers) or not numbers):
+            axis = f"{axis[:place]}┴{axis[place + 1 :]}"
+            numbers = numbers.ljust(begin) + name
     return [
-        [(" " * margin, ""), (" └" + "".join(axis), "rule")],
-        [(" " * (margin + 2) + "".join(numbers), "dim")],
+        [(" " * margin, ""), (f" └{axis}", "rule")],
+        [(" " * (margin + 2) + numbers.ljust(columns), "dim")],
     ]
 
 
@@ -229,26 +216,14 @@ def _place(value: float, low: float, high: float, cells: int) -> int:
     return max(0, min(cells - 1, round(share * (cells - 1))))
 
 
-def _places(
-    values: Sequence[float], cells: int, low: float | None = None, high: float | None = None
-) -> list[int]:
-    low, high = min(values) if low is None else low, max(values) if high is None else high
-    return [_place(value, low, high, cells) for value in values]
-
-
 def _dots(x: Sequence[int], y: Sequence[int], columns: int, rows: int) -> list[list[str]]:
     """Return cells of braille in which points are joined by lines; y grows upwards."""
-    if len(x) == 1:  # a dot of braille is easily missed
-        lone = (4 * rows - 1 - y[0]) // 4, x[0] // 2
-        return [
-            ["•" if (row, column) == lone else fmt.NO_DOTS for column in range(columns)]
-            for row in range(rows)
-        ]
     bits = [[0] * columns for _ in range(rows)]
     for across, up in _joined(list(zip(x, y, strict=True))):
         down = 4 * rows - 1 - up
         bits[down // 4][across // 2] |= fmt.DOT_BITS[across % 2][down % 4]
-    return [[chr(0x2800 + cell) for cell in row] for row in bits]
+    lone = len(x) == 1  # a dot of braille is easily missed
+    return [["•" if lone and cell else chr(0x2800 + cell) for cell in row] for row in bits]
 
 
 def _joined(points: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:

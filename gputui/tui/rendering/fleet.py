@@ -8,7 +8,7 @@ clearly come back, so that the list is still when nothing changes.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
@@ -25,11 +25,11 @@ from gputui.model.readings import Owner
 from gputui.model.slots import PLACES, Slot, SlotState
 from gputui.model.snapshot import HostState, HostStatus
 from gputui.tui.filter import Fields, Matches
+from gputui.tui.rendering import Line, Part, fitted, merged, spark, whole_fields
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.columns import Column, Order
 from gputui.tui.rendering.detail import LEAST_LINES
 from gputui.tui.rendering.format import HEATS
-from gputui.tui.rendering.lines import Line, Part, fitted, merged, spark, whole_fields
 from gputui.tui.rendering.metrics import (
     GRAPHED,
     HEAT,
@@ -255,13 +255,13 @@ def _column(metric: Metric) -> Column[Row]:
     )  # fmt: skip
 
 
-def name_column(names: Iterable[str], title: str, name: Callable[[Row], str]) -> Column[Row]:
-    """Return the first column, wide enough for these names; `name` is that of a row."""
-    width = min(NAME_MOST, max(4, len(title), *map(cell_len, set(names)), 0))
+def name_column(names: Mapping[str, str], title: str) -> Column[Row]:
+    """Return the first column, wide enough for these names of rows by their keys."""
+    width = min(NAME_MOST, max(4, len(title), *map(cell_len, set(names.values())), 0))
 
     def cell(row: Row, cells: int) -> Line:
         role = row.role or ("" if row.slot else "title")
-        return [(" " + fitted(fmt.safe(name(row)), cells - 1), role)]
+        return [(" " + fitted(fmt.safe(names.get(row.key, row.key)), cells - 1), role)]
 
     return Column("host", f" {title}", width + 1, 0, cell, right=False)
 
@@ -518,7 +518,7 @@ class Selection:
         slots = of + fmt.many(self.total, "GPU" if self.on_gpus else "worker")
         return (f"  {slots} on {fmt.many(len(self.by_host), 'host')}", "dim")
 
-    def find_outliers(self) -> None:
+    def _find_outliers(self) -> None:
         """Look for outliers again, if it is time or an alarm was raised or cleared."""
         look, before = self.look, self.outliers
         if self._looked_at <= look.now < self._looked_at + HOLD_S:
@@ -535,6 +535,7 @@ class Selection:
 
     def outlier_lines(self, *, filtered: bool = False) -> list[Line]:
         """Return the list of outliers, of what is shown only where some are `filtered` out."""
+        self._find_outliers()
         lines: list[Line] = [
             ((f"{fmt.safe(key)} ", "" if role else "dim"), (why, role))
             for key, (why, role) in self.outliers.items()
@@ -548,6 +549,7 @@ class Selection:
 
     def outlier_after(self, key: str | None) -> str | None:
         """Return the key of the outlier after this one; the first after the last."""
+        self._find_outliers()
         keys = list(self.outliers)
         place = keys.index(key) + 1 if key in self.outliers else 0
         return keys[place % len(keys)] if keys else None

@@ -15,8 +15,8 @@ from typing import Any
 from gputui.model import series
 from gputui.model.slots import Slot, SlotState, state_of_worker
 from gputui.model.snapshot import HostState, HostStatus, WorkerState, WorkerStatus
+from gputui.tui.rendering import Line, Part, fitted, gauge
 from gputui.tui.rendering import format as fmt
-from gputui.tui.rendering.lines import Line, Part, fitted, gauge
 
 Number = float | None
 Read = Slot | HostStatus
@@ -236,11 +236,13 @@ OF_HOSTS = (
 OF_CPU_HOSTS = (
     Metric(
         "util", "CPU", "CPU of the host", 10, host="cpu_percent", whole=lambda _: 100.0,
-        say=fmt.percent, least=6, most=22, by_share=True,
+        say=fmt.percent, least=6, most=22, by_share=True, kept=series.Metric.UTILIZATION,
+        top=100.0,
     ),
     Metric(
         "mem", "MEM", "memory of the host", 12, host="memory_used_bytes", whole=_host_has,
-        write=_memory, least=6, most=22, by_share=True,
+        say=fmt.size, write=_memory, least=6, most=22, by_share=True,
+        kept=series.Metric.MEMORY, top=100.0,
     ),
 )  # fmt: skip
 """What hosts of CPU workers show in place of their GPUs."""

@@ -183,62 +183,39 @@ class Palette:
 @lru_cache(maxsize=8)
 def palette(variables: tuple[tuple[str, str], ...], dark: bool, ascii_only: bool) -> Palette:
     """Return the palette of a theme with these variables."""
-    values = dict(variables)
-    styles = {role: _coloured(values, name, bold=bold) for role, (name, bold) in VARIABLES.items()}
+    colours = {name: _parsed(text) for name, text in variables}
+    styles = {
+        role: Style(color=colour.rich_color if (colour := colours.get(name)) else None, bold=bold)
+        for role, (name, bold) in VARIABLES.items()
+    }
     styles["title"] = Style(bold=True)
     styles["heading"] = Style(bold=True, dim=True)
-    styles["rule"] = Style(dim=True)
     styles["found"] = Style(reverse=True)
-    styles["dim"] = styles["off"] = Style(dim=True)
-    background, cursor = _own(values, "background"), _cursor(values)
-    if background is None:
+    styles["dim"] = styles["off"] = styles["rule"] = Style(dim=True)
+    page, primary = colours.get("background"), colours.get("primary")
+    flat = page is None or page.ansi is not None
+    if flat:
         styles["bad"] = ANSI_BAD if not colourless() else Style(bold=True, reverse=True)
-    styles["lost"] = styles["bad"] if background is None else styles["bad"] + Style(reverse=True)
-    for number, colour in enumerate(SERIES_COLOURS):
-        styles[f"series{number}"] = Style(color=colour)
-    styles |= _ramps(background, dark)
+    styles["lost"] = styles["bad"] if flat else styles["bad"] + Style(reverse=True)
+    heat: Sequence[str | None] = DARK_HEAT if dark else LIGHT_HEAT
+    graph: Sequence[str | None] = DARK_GRAPH if dark else LIGHT_GRAPH
+    if flat:
+        heat = (None,) * HEATS if colourless() else ANSI_DARK_HEAT if dark else ANSI_LIGHT_HEAT
+        graph = (heat[0],) * len(graph)
+    for kind, ramp in (("series", SERIES_COLOURS), ("heat", heat), ("graph", graph)):
+        styles |= {f"{kind}{n}": Style(color=colour) for n, colour in enumerate(ramp)}
     thin = Style(underline=True)
-    styles |= {f"fill{n}": styles[f"graph{n}"] + thin for n in range(len(DARK_GRAPH))}
+    styles |= {f"fill{n}": styles[f"graph{n}"] + thin for n in range(len(graph))}
     styles |= {f"{role}fill": styles.get(role, Style()) + thin for role in ("", "warn", "bad")}
-    return Palette(styles, ascii_only, cursor, flat=background is None)
+    cursor = None
+    if page is not None and primary is not None and page.ansi is primary.ansi is None:
+        cursor = page.blend(primary, CURSOR_SHARE, 1.0)
+    return Palette(styles, ascii_only, cursor, flat)
 
 
-def _ramps(background: Color | None, dark: bool) -> dict[str, Style]:
-    """Return the styles of graphs and heat: on a background, or in the terminal's own colours."""
-    heat: Sequence[str | None] = ANSI_DARK_HEAT if dark else ANSI_LIGHT_HEAT
-    if background is not None:
-        heat = DARK_HEAT if dark else LIGHT_HEAT
-    elif colourless():
-        heat = (None,) * HEATS
-    graph: Sequence[str | None] = (heat[0],) * len(DARK_GRAPH)
-    if background is not None:
-        graph = DARK_GRAPH if dark else LIGHT_GRAPH
-    return {
-        **{f"graph{n}": Style(color=colour) for n, colour in enumerate(graph)},
-        **{f"heat{n}": Style(color=colour) for n, colour in enumerate(heat)},
-    }
-
-
-def _own(values: Mapping[str, str], name: str) -> Color | None:
-    """Return a colour of the theme; None where it is the terminal's own."""
+def _parsed(text: str) -> Color | None:
+    """Return a colour of the theme; None for a variable that is none."""
     try:
-        colour = Color.parse(values[name])
-    except (KeyError, ColorParseError):
+        return Color.parse(text)
+    except ColorParseError:
         return None
-    return None if colour.ansi is not None else colour
-
-
-def _cursor(values: Mapping[str, str]) -> Color | None:
-    """Return a theme's background with something of its first colour."""
-    background, primary = _own(values, "background"), _own(values, "primary")
-    if background is None or primary is None:
-        return None
-    return background.blend(primary, CURSOR_SHARE, 1.0)
-
-
-def _coloured(values: Mapping[str, str], name: str, *, bold: bool) -> Style:
-    try:
-        colour = Color.parse(values[name])
-    except (KeyError, ColorParseError):
-        return Style(bold=bold)
-    return Style(color=colour.rich_color, bold=bold)

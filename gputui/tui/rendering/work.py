@@ -21,9 +21,9 @@ from gputui.model.snapshot import (
     WorkerState,
 )
 from gputui.runs.text import text as result_text
+from gputui.tui.rendering import Line, Part, fitted, gauge, wrapped
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.detail import GAP, ROWS, Graph, side_by_side
-from gputui.tui.rendering.lines import Line, Part, fitted, gauge, wrapped
 from gputui.tui.rendering.metrics import silence
 from gputui.tui.watched import Throughput
 from gputui.tui.widgets.logbook import message_of
@@ -275,11 +275,11 @@ def run_lines(
 
 def compare_lines(first: RunRow, second: RunRow, width: int) -> list[Line]:
     """Return two runs side by side; what differs stands out."""
-    facts = [_facts(row) for row in (first, second)]
+    one, other = _facts(first), _facts(second)
     each = max(8, (width - NAME_CELLS - 2) // 2)
     lines: list[Line] = []
-    for name in dict.fromkeys((*facts[0], *facts[1])):
-        texts = [fmt.safe(fact.get(name, fmt.MISSING)) for fact in facts]
+    for name in {**one, **other}:
+        texts = [fmt.safe(facts.get(name, fmt.MISSING)) for facts in (one, other)]
         role = "dim" if texts[0] == texts[1] else "title"
         cells: list[Part] = [(f" {fitted(text, each)}", role) for text in texts]
         lines.append([(fitted(fmt.safe(name), NAME_CELLS), "dim"), *cells])
@@ -291,7 +291,12 @@ def compare_lines(first: RunRow, second: RunRow, width: int) -> list[Line]:
 def _facts(row: RunRow) -> dict[str, str]:
     """Return the facts of a run by their labels."""
     run = row.run
-    facts = {
+    try:
+        results = json.loads(run.result_json or "{}").get("result", {}).items()
+        result = {key: json.dumps(value) for key, value in results}
+    except (ValueError, AttributeError):
+        result = {"result": run.summary}
+    return {
         "run": run.id,
         "preset": row.name,
         "state": run.state.value,
@@ -299,13 +304,9 @@ def _facts(row: RunRow) -> dict[str, str]:
         "took": fmt.elapsed(row.took_s),
         "restarts": str(run.restarts),
         **dict(run.parameters),
+        **result,
+        **({"error": run.failure.message} if run.failure else {}),
     }
-    try:
-        result = json.loads(run.result_json or "{}").get("result", {})
-        facts |= {key: json.dumps(value) for key, value in result.items()}
-    except (ValueError, AttributeError):
-        facts["result"] = run.summary
-    return facts if not run.failure else {**facts, "error": run.failure.message}
 
 
 def _evidence(failure: Failure, log: tuple[str, ...], width: int) -> list[Line]:

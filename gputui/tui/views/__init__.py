@@ -15,9 +15,9 @@ from textual.widget import Widget
 
 from gputui.tui.commands.command_registry import Command, Registry
 from gputui.tui.filter import Fields, FilterError
-from gputui.tui.rendering.lines import Line
+from gputui.tui.rendering import Line
 from gputui.tui.watched import Watched
-from gputui.tui.widgets.pane import Drawing
+from gputui.tui.widgets import Drawing
 
 if TYPE_CHECKING:
     from gputui.tui.app import ScreenApp
@@ -141,12 +141,12 @@ class ViewKind:
 
 
 VIEWS = (
-    ViewKind("hosts", "0", "start_view:StartView"),
+    ViewKind("hosts", "0", "lists:HostsView"),
     ViewKind("fleet", "1", "fleet_view:FleetView"),
-    ViewKind("workers", "2", "workers_view:WorkersView"),
+    ViewKind("workers", "2", "lists:WorkersView"),
     ViewKind("tasks", "3", "tasks_view:TasksView"),
     ViewKind("logs", "4", "logs_view:LogsView"),
-    ViewKind("events", "5", "events_view:EventsView"),
+    ViewKind("events", "5", "lists:EventsView"),
     ViewKind("runs", "6", "runs_view:RunsView"),
     ViewKind("device", "", "device_view:DeviceView"),
 )
@@ -182,7 +182,7 @@ class ViewSwitcher(Container):
     async def bring(self, name: str) -> View:
         """Bring a view into sight; where two are brought at once, the one asked for last stays."""
         self.wanted = name
-        view = self._views.get(name) or await self._make(_kind(name))
+        view = self._views.get(name) or await self._make(name)
         if name == self.wanted:
             for other in self._views.values():
                 other.display = other is view
@@ -190,8 +190,9 @@ class ViewSwitcher(Container):
                 self.came_from, self.current = self.current, name
         return view
 
-    async def _make(self, kind: ViewKind) -> View:
-        view = self._views[kind.name] = kind.load()()
+    async def _make(self, name: str) -> View:
+        kind = next(kind for kind in VIEWS if kind.name == name)
+        view = self._views[name] = kind.load()()
         view.display = False
         self.know(kind)
         await self.mount(view)
@@ -209,7 +210,7 @@ class ViewSwitcher(Container):
         In steps, between which snapshots are taken and keys answered.
         """
         if "fleet" not in self._views and self.is_attached:  # else the screen has ended already
-            await self._make(_kind("fleet"))
+            await self._make("fleet")
         for kind in VIEWS:
             self.know(kind)
             await asyncio.sleep(0)
@@ -220,7 +221,3 @@ class ViewSwitcher(Container):
             return ""
         self._was_back = not self._was_back
         return self.came_from if self._was_back and self.came_from else "fleet"
-
-
-def _kind(name: str) -> ViewKind:
-    return next(kind for kind in VIEWS if kind.name == name)

@@ -11,38 +11,21 @@ from gputui.model.readings import DeviceProcess, Owner
 from gputui.model.series import Span
 from gputui.model.slots import Slot
 from gputui.tui.commands.command_registry import Command
+from gputui.tui.rendering import Line
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.columns import Column, Order, fitting, row, text_column
 from gputui.tui.rendering.detail import (
-    LEAST_LINES,
-    detail_lines,
     facts,
     graph_lines,
     head_lines,
     least_graph_lines,
 )
-from gputui.tui.rendering.lines import Line
 from gputui.tui.views import View
 from gputui.tui.views.logs_view import LogPane
 from gputui.tui.watched import Watched
-from gputui.tui.widgets.pane import HEADING, Pane, Table
+from gputui.tui.widgets import HEADING, Pane, Table
 
 SPAN = "Graphs of 2 minutes, 10 minutes, 1 hour"
-
-
-class DetailPane(Pane):
-    """The GPU under the cursor."""
-
-    def show(
-        self, watched: Watched, slot: Slot | None, span: Span, above: Sequence[Line] = ()
-    ) -> None:
-        """Show a slot as it is in the newest snapshot, where there is room below other lines."""
-        width, height = self.size
-        lines = [*above, ()] if above else []
-        room = height - len(lines)
-        if slot is not None and width and room >= LEAST_LINES:
-            lines += detail_lines(watched, slot, span, width, room)
-        self.put(lines)
 
 
 MOST_PROCESSES = 6
@@ -100,10 +83,7 @@ class DeviceView(View):
 
     def compose(self) -> ComposeResult:
         """Lay out the parts, one below the other."""
-        yield self._readings
-        yield self.processes
-        yield self._worker
-        yield self._log
+        yield from (self._readings, self.processes, self._worker, self._log)
 
     def go_to(self, key: str) -> None:
         """Show the slot, or the worker, of this name."""

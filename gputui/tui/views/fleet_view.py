@@ -16,8 +16,10 @@ from gputui.model.slots import Slot
 from gputui.tui.commands.command_registry import Command
 from gputui.tui.dialogs.modal import Picker
 from gputui.tui.filter import no_such
+from gputui.tui.rendering import Line, Part
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.columns import UNCUT, Column, Order, saved
+from gputui.tui.rendering.detail import LEAST_LINES, detail_lines
 from gputui.tui.rendering.fleet import (
     BY_KEY,
     COLUMNS,
@@ -34,14 +36,13 @@ from gputui.tui.rendering.fleet import (
     name_column,
     on_cpus,
 )
-from gputui.tui.rendering.lines import Line, Part
 from gputui.tui.rendering.metrics import HEAT, UTIL, Metric
-from gputui.tui.views.device_view import SPAN, DetailPane
+from gputui.tui.views.device_view import SPAN
 from gputui.tui.views.listing import Listing, suggest_columns
-from gputui.tui.views.start_view import evidence
+from gputui.tui.views.lists import evidence
 from gputui.tui.watched import Watched
+from gputui.tui.widgets import HEADING, Pane, Table
 from gputui.tui.widgets.heat import HeatPane, arrange
-from gputui.tui.widgets.pane import HEADING, Table
 
 LINES_AROUND = 4
 """Lines of the terminal that are not the view's, as long as its size is not known."""
@@ -53,6 +54,7 @@ class FleetView(Listing[Row]):
     NAME = "fleet"
     COLUMNS = COLUMNS
     FILTER = FLEET_FIELDS
+    KEY = "key"
     DEFAULT_CSS = """
     FleetView { layout: horizontal; }
     FleetView HeatPane { display: none; }
@@ -64,7 +66,7 @@ class FleetView(Listing[Row]):
     def __init__(self) -> None:
         super().__init__()
         self.heat = HeatPane()
-        self.below, self.rail = DetailPane(id="below"), DetailPane(id="rail")
+        self.below, self.rail = Pane(id="below"), Pane(id="rail")
         self.selection = Selection()
         self._order, self._host_order = Order(COLUMNS, "host"), Order(HOST_COLUMNS, "host")
         self.chosen_zoom: Zoom | None = None
@@ -76,9 +78,7 @@ class FleetView(Listing[Row]):
     def compose(self) -> ComposeResult:
         """Lay out the table and the cells, one of them in sight; the pane below, and the rail."""
         with Vertical(id="main"):
-            yield self.table
-            yield self.heat
-            yield self.below
+            yield from (self.table, self.heat, self.below)
         yield self.rail
 
     def on_mount(self) -> None:
@@ -107,7 +107,7 @@ class FleetView(Listing[Row]):
         self.heat.display, self.table.display = as_cells, not as_cells
         if not as_cells:
             self.show_rows(self.values(watched))
-        self._lay_out(laid_out(zoom, *self.size, self._lines(zoom)))
+        self._lay_out(zoom)
         if as_cells:
             self.heat.show(self.selection.blocks(), self.selection.cell, look.legend())
         if moved:
@@ -118,33 +118,25 @@ class FleetView(Listing[Row]):
         """Return the rows of the present zoom that match, in their order."""
         return self.selection.rows(self.zoom, self.order)
 
-    def key(self, value: Row) -> str:
-        """Return the name of a slot or host."""
-        return value.key
-
     @property
     def zoom(self) -> Zoom:
         """The zoom that a person chose, else the closest one that fits."""
         height = self.size.height or self.screen_app.size.height - LINES_AROUND
         return self.chosen_zoom or self.selection.fitting(height - HEADING)
 
-    def _lines(self, zoom: Zoom) -> int:
-        """Return how many lines the rows or cells would take."""
-        if zoom is not Zoom.HEAT:
-            return len(self._values) + HEADING
+    def _lay_out(self, zoom: Zoom) -> None:
+        """Give rail and pane the room that rows or cells leave, and draw them when they have it."""
         width, height = self.size
-        rail, _ = laid_out(zoom, width, height, height)
-        cells = arrange(self.selection.blocks(), width - rail, height - 1)
-        return min(height, len(cells.lines) + 1)  # and the legend
-
-    def _lay_out(self, layout: tuple[int, int]) -> None:
-        """Give rail and pane their room; they are drawn when they have it."""
-        if layout == self._layout:
-            return
-        rail, below = self._layout = layout
-        self.rail.display, self.below.display = bool(rail), bool(below)
-        self.rail.styles.width, self.below.styles.height = rail, below
-        self.call_after_refresh(self.screen_app.redraw)
+        lines = len(self._values)
+        if zoom is Zoom.HEAT:
+            rail, _ = laid_out(zoom, width, height, height)
+            lines = len(arrange(self.selection.blocks(), width - rail, height - 1).lines)
+        layout = laid_out(zoom, width, height, min(height, lines + HEADING))  # or the legend
+        if layout != self._layout:
+            rail, below = self._layout = layout
+            self.rail.display, self.below.display = bool(rail), bool(below)
+            self.rail.styles.width, self.below.styles.height = rail, below
+            self.call_after_refresh(self.screen_app.redraw)
 
     @property
     def columns(self) -> Sequence[Column[Row]]:
@@ -152,13 +144,11 @@ class FleetView(Listing[Row]):
         selection, on_gpus = self.selection, self.selection.on_gpus
         if self.zoom is Zoom.HOST:
             most = max(map(len, selection.by_host.values()), default=1)
-            name = name_column(selection.by_host, "HOST", lambda row: row.key)
-            return [name, *host_columns(most, on_gpus=on_gpus)]
-        title, own = "GPU" if on_gpus else "WORKER", self.chosen_columns
-        name = name_column(selection.slots, title, lambda row: row.key)
-        if not self.order.chosen:
-            labels = (slot.label for slot in selection.slots.values())
-            name = name_column(labels, title, lambda row: row.slot.label if row.slot else row.key)
+            hosts = {name: name for name in selection.by_host}
+            return [name_column(hosts, "HOST"), *host_columns(most, on_gpus=on_gpus)]
+        grouped, own = not self.order.chosen, self.chosen_columns
+        names = {key: slot.label if grouped else key for key, slot in selection.slots.items()}
+        name = name_column(names, "GPU" if on_gpus else "WORKER")
         return [name, *(own if on_gpus else on_cpus(own))]
 
     def line(self, key: str) -> Line:
@@ -184,23 +174,30 @@ class FleetView(Listing[Row]):
 
     def _show_about(self) -> None:
         """Show the GPU under the cursor in full where there is room, and the outliers."""
-        watched, slot, (rail, below) = self.screen_app.watched, self.selected, self._layout
+        slot, (rail, below) = self.selected, self._layout
         if rail or below:
             self.screen_app.head.follow_logs()
         if below:
-            self.below.show(watched, slot, self.span, self._trouble(self.below))
+            self._show_in_full(self.below, slot, self._trouble(self.below))
         if rail and self.zoom is Zoom.GPU:
-            self.rail.show(watched, slot, self.span, self._trouble(self.rail))
+            self._show_in_full(self.rail, slot, self._trouble(self.rail))
         elif rail:
-            self.selection.find_outliers()
             above = self.selection.outlier_lines(filtered=bool(self.filter_text))
-            self.rail.show(watched, None if below else slot, self.span, above)
+            self._show_in_full(self.rail, None if below else slot, above)
 
-    def _trouble(self, pane: DetailPane) -> list[Line]:
+    def _show_in_full(self, pane: Pane, slot: Slot | None, above: list[Line]) -> None:
+        """Show a slot in a pane, where there is room below other lines."""
+        width, height = pane.size
+        lines = [*above, ()] if above else []
+        room = height - len(lines)
+        if slot is not None and width and room >= LEAST_LINES:
+            lines += detail_lines(self.screen_app.watched, slot, self.span, width, room)
+        pane.put(lines)
+
+    def _trouble(self, pane: Pane) -> list[Line]:
         """Return why the host under the cursor has nothing to show, whole."""
-        key, selection = self.cursor or "", self.selection
-        host = selection.hosts.get(key)
-        if host is None or selection.by_host.get(key):
+        host = self.selection.hosts.get(self.cursor or "")
+        if host is None or self.selection.by_host.get(host.name):
             return []
         return evidence(host, pane.size.width)
 
@@ -250,7 +247,7 @@ class FleetView(Listing[Row]):
         """Put the focus on what is in sight."""
         self.take_focus(self.heat if self.zoom is Zoom.HEAT else self.table)
 
-    def moved(self, key: str) -> None:
+    def moved(self) -> None:
         """Show and name the GPU that the cursor came to."""
         self._show_about()
         self.screen_app.draw_crumbs()
@@ -335,7 +332,6 @@ class FleetView(Listing[Row]):
 
     def next_outlier(self) -> None:
         """Put the cursor on the next GPU that has an alarm or is an outlier."""
-        self.selection.find_outliers()
         key = self.selection.outlier_after(self.cursor)
         if key is None:
             self.screen_app.say("no alarms, no outliers")

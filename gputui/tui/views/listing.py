@@ -1,10 +1,11 @@
-"""A view that is one table: shared by start, workers, events and runs. A subclass gives the values,
-their columns, and the details of the one under the cursor, shown below the table
-or next to it. Order, filter and cursor are here.
+"""A view that is one table: of GPUs, hosts, workers, events or runs. A subclass gives the values,
+their columns, and the details of the one under the cursor, which are shown below the table or next
+to it. Order, filter, marks and cursor are here.
 """
 
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import Any, ClassVar, Generic, TypeVar
 
 from textual.app import ComposeResult
@@ -12,6 +13,7 @@ from textual.containers import VerticalScroll
 
 from gputui.tui.commands.command_registry import Command
 from gputui.tui.filter import Fields, Matches, parse
+from gputui.tui.rendering import Line, Part, faded
 from gputui.tui.rendering.columns import (
     MARK,
     Column,
@@ -22,10 +24,9 @@ from gputui.tui.rendering.columns import (
     row,
     saved,
 )
-from gputui.tui.rendering.lines import Line, Part, faded
 from gputui.tui.views import View
 from gputui.tui.watched import Watched
-from gputui.tui.widgets.pane import HEADING, Pane, Table
+from gputui.tui.widgets import HEADING, Pane, Table
 
 T = TypeVar("T")
 
@@ -42,6 +43,8 @@ class Listing(View, Generic[T]):
 
     COLUMNS: ClassVar[Sequence[Column[Any]]]
     FILTER: ClassVar[Fields[Any]]
+    KEY: ClassVar[str] = "name"
+    """The attribute that is a value's key."""
     NOTHING: ClassVar[str] = "nothing yet"
     DEFAULT_CSS = f"""
     Listing {{ layout: vertical; }}
@@ -76,9 +79,13 @@ class Listing(View, Generic[T]):
     def values(self, watched: Watched) -> Iterable[T]:
         """Return all values, in the order in which they are shown unsorted."""
 
-    @abstractmethod
     def key(self, value: T) -> str:
         """Return a value's key."""
+        return str(attrgetter(self.KEY)(value))
+
+    @abstractmethod
+    def open(self, value: T) -> None:
+        """Go to what the chosen value is about."""
 
     def about(self, value: T, width: int, height: int) -> list[Line]:
         """Describe the value under the cursor, in so much room."""
@@ -101,7 +108,6 @@ class Listing(View, Generic[T]):
     def show(self, watched: Watched) -> None:
         """Draw the values that match, in their order."""
         self.show_rows(self.order.sorted(self.matching(watched)))
-        self._leave_room()  # for what is known of the row that has the cursor now
         self._show_about()
 
     def matching(self, watched: Watched) -> list[T]:
@@ -126,41 +132,37 @@ class Listing(View, Generic[T]):
     def _before(self, value: T) -> Part:
         return (MARK, "accent") if self.key(value) in self.marked else self.sign(value)
 
-    def _leave_room(self) -> None:
-        """Limit the table to its lines, so that the rest can be used."""
+    def _show_about(self) -> None:
+        """Show the details of the value under the cursor: next to the table, else below it."""
         width, height = self.size
         if (wide := width >= WIDE) != self.has_class("wide"):
             self.set_class(wide, "wide")
             self.call_after_refresh(self.screen_app.redraw)  # the table has another width then
-        lines = self._lines_about(max(0, height - LEAST_ROWS - HEADING)) if height >= LOW else []
-        self._about.display = bool(lines)
         free = height - HEADING - len(self._values)
-        below = max(free, min(len(lines) + 1, height // 2)) if lines and not wide else 0
-        high = max(LEAST_ROWS, height - below) if below else "1fr"
-        if self.table.styles.height is None or str(self.table.styles.height) != str(high):
-            self.table.styles.height = high
-            self.call_after_refresh(self._show_about)
-
-    def _lines_about(self, height: int) -> list[Line]:
-        value, width = self.current, self.size.width
-        room = ABOUT_WIDTH - 3 if width >= WIDE else width - 4
-        return [] if value is None else self.about(value, max(20, room), height)
-
-    def _show_about(self) -> None:
-        lines = self._lines_about(self._about.size.height)
-        if self._text.styles.height is None or self._text.styles.height.value != len(lines):
-            self._text.styles.height = len(lines)
-        self._text.put(lines)
+        most = max(free, height // 2)
+        lines: list[Line] = []
+        if self.current is not None and height >= LOW:
+            room = (ABOUT_WIDTH - 3, height) if wide else (max(20, width - 4), most - 1)
+            lines = self.about(self.current, *room)
+        below = max(free, min(len(lines) + 1, most)) if lines and not wide else 0
+        self._about.display = bool(lines)
+        self.table.styles.height = max(LEAST_ROWS, height - below) if below else "1fr"
+        self._text.put_whole(lines)
 
     def on_table_moved(self, event: Table.Moved) -> None:
         """Show the details of the value under the cursor."""
         event.stop()
-        self.moved(event.key)
+        self.moved()
 
-    def moved(self, key: str) -> None:
+    def moved(self) -> None:
         """Show the details of the value that the cursor came to."""
-        self._leave_room()
         self._show_about()
+
+    def on_table_chosen(self, event: Table.Chosen) -> None:
+        """Open the value that was chosen."""
+        event.stop()
+        if (value := self._values.get(event.key)) is not None:
+            self.open(value)
 
     @property
     def current(self) -> T | None:
@@ -237,19 +239,16 @@ class Listing(View, Generic[T]):
         Without a name it is the next column, and none after the last.
         """
         self.order.sort(name, self.column_names)
-        self._sorted()
-
-    def _sorted(self) -> None:
         self.screen_app.draw()
         self.table.action_end(False)
 
     def on_table_headed(self, event: Table.Headed) -> None:
         """Sort by the column whose heading was clicked; the other way around when it is already."""
         event.stop()
-        index = column_at((width for _, width in self._shown), event.x)
-        if index is not None:
+        if (index := column_at((width for _, width in self._shown), event.x)) is not None:
             self.order.click(self._shown[index][0].key)
-            self._sorted()
+            self.screen_app.draw()
+            self.table.action_end(False)
 
     def sort_backwards(self) -> None:
         """Turn the order around."""

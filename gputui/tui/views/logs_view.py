@@ -15,12 +15,12 @@ from gputui.errors import HeadError
 from gputui.tui.commands.command_registry import Command
 from gputui.tui.dialogs.modal import Chooser
 from gputui.tui.filter import Fields, no_such, parse
+from gputui.tui.rendering import Line, Part, fitted
 from gputui.tui.rendering.format import safe
-from gputui.tui.rendering.lines import Line, Part, fitted
 from gputui.tui.views import View
 from gputui.tui.watched import Watched
+from gputui.tui.widgets import MOVES, Moving, Pane, Table
 from gputui.tui.widgets.logbook import Level, LogBook, LogLine, Pager
-from gputui.tui.widgets.pane import MOVES, Moving, Pane, Table
 
 LEVELS = {Level.PLAIN: (" ", ""), Level.WARNING: ("▴", "warn"), Level.ERROR: ("✖", "bad")}
 """How serious a line is: by shape and role."""

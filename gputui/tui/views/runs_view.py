@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 from textual import work
-from textual.worker import Worker
 
 from gputui.model.snapshot import RunState, RunStatus
 from gputui.protocol.frontend import CancelRun, StartRun
@@ -14,10 +13,10 @@ from gputui.tui.commands.actions import edit_run, start_run
 from gputui.tui.commands.command_registry import Command
 from gputui.tui.dialogs.form import defaults, headless_command, machine_of
 from gputui.tui.filter import Fields
+from gputui.tui.rendering import Line, fitted, gauge
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.columns import Column, text_column
 from gputui.tui.rendering.figures import figure_lines, figure_of
-from gputui.tui.rendering.lines import Line, fitted, gauge
 from gputui.tui.rendering.work import (
     LINES,
     MARKS,
@@ -32,7 +31,6 @@ from gputui.tui.rendering.work import (
 )
 from gputui.tui.views.listing import Listing, order_commands
 from gputui.tui.watched import Watched
-from gputui.tui.widgets.pane import Table
 
 BAR_CELLS = 12
 LOOK_BACK_S = 3.0
@@ -83,6 +81,7 @@ class RunsView(Listing[RunRow]):
     NAME = "runs"
     NOTHING = "no runs yet: :run starts one"
     COLUMNS = RUN_COLUMNS
+    KEY = "run.id"
     FILTER = Fields(
         everything=lambda r: (
             f"{r.run.id} {r.run.preset} {r.run.state} {r.parameters} {_summary(r)}"
@@ -98,11 +97,8 @@ class RunsView(Listing[RunRow]):
         """The run to go to as soon as it is there."""
         self._earlier: tuple[RunStatus, ...] = ()
         self._logs: dict[tuple[str, RunState], tuple[str, ...]] = {}
-        self._reading: Worker[None] | None = None
-        """Reads the end of a log."""
+        """The last lines of ended runs, empty until they were read."""
         self._comparing = False
-        self._graphs: dict[tuple[str, int], list[Line]] = {}
-        """Graphs of the GPUs during ended runs, by id and width."""
 
     def values(self, watched: Watched) -> Iterable[RunRow]:
         """Return the runs, the newest first; those of other clusters after this one's."""
@@ -136,10 +132,6 @@ class RunsView(Listing[RunRow]):
         if self._wanted and self.table.select(self._wanted):
             self._wanted = ""
 
-    def key(self, value: RunRow) -> str:
-        """Return a run's id."""
-        return value.run.id
-
     def show(self, watched: Watched) -> None:
         """Draw the list and the chosen run."""
         super().show(watched)
@@ -154,20 +146,22 @@ class RunsView(Listing[RunRow]):
             marked = (self._values[key] for key in self.marked)
             first, second = sorted(marked, key=lambda row: row.run.started_at)
             return compare_lines(first, second, width)
-        run = value.run
+        run, watched = value.run, self.screen_app.watched
+        snapshot = watched.snapshot if self._is_here(run) else None
         command = self._command(run) if run.failure else ""
         then = last_alike(run, (row.run for row in self._values.values()))
         then_s = then.ended_at - then.started_at if then and then.ended_at else None
         lines = run_lines(value, width, self._log(run), command, self._defaults(run), then_s)
-        watched = self.screen_app.watched
-        goes_on = not run.state.ended and watched.snapshot is not None and self._is_here(run)
-        if goes_on and watched.snapshot is not None:
-            lines += [queue_line(run, watched.snapshot), *waiting_lines(watched.snapshot, width)]
-        gpus = self._gpus(value, width)
+        gpus: list[Line] = []
+        if snapshot is not None:
+            now, on_gpus = snapshot.taken_at, watched.on_gpus
+            gpus = fleet_lines(value, watched.history, now, width, on_gpus=on_gpus)
+        goes_on = snapshot is not None and not run.state.ended
+        if snapshot is not None and goes_on:
+            lines += [queue_line(run, snapshot), *waiting_lines(snapshot, width)]
         room = max(LEAST_FIGURE, height - len(lines) - 1 - (LINES + 1 if gpus else 0))
-        if goes_on and watched.snapshot is not None:
-            groups = watched.snapshot.groups
-            lines += [(), *progress_lines(groups, watched.throughput, width, room)]
+        if snapshot is not None and goes_on:
+            lines += [(), *progress_lines(snapshot.groups, watched.throughput, width, room)]
         elif (figure := figure_of(run.result_json)) is not None:
             lines += [(), *figure_lines(figure, width, room, self._text.palette.flat)]
         return [*lines, (), *gpus] if gpus else lines
@@ -193,20 +187,6 @@ class RunsView(Listing[RunRow]):
         backend = machine.backend if machine else "cupy"
         return " ".join(f"{n}={t}" for n, t in defaults(run.preset, run.parameters, backend))
 
-    def _gpus(self, value: RunRow, width: int) -> list[Line]:
-        """Draw the GPUs during a run; of a run that has ended, once."""
-        if not self._is_here(value.run):
-            return []
-        watched, ended = self.screen_app.watched, value.run.ended_at
-        key = (value.run.id, width)
-        if ended is not None and key in self._graphs:
-            return self._graphs[key]
-        now = watched.snapshot.taken_at if watched.snapshot else 0.0
-        lines = fleet_lines(value, watched.history, now, width, on_gpus=watched.on_gpus)
-        if ended is not None and lines:
-            self._graphs[key] = lines
-        return lines
-
     def _is_here(self, run: RunStatus) -> bool:
         """Return whether a run is this cluster's: only then its tasks and GPUs are the run's."""
         snapshot = self.screen_app.watched.snapshot
@@ -215,47 +195,39 @@ class RunsView(Listing[RunRow]):
     def _log(self, run: RunStatus) -> tuple[str, ...]:
         """Return the last log lines of an ended run, once they were read."""
         key = (run.id, run.state)
-        idle = self._reading is None or self._reading.is_finished
-        if run.state.ended and key not in self._logs and idle:
-            self._reading = self._read(run)
+        if run.state.ended and key not in self._logs:
+            self._logs[key] = ()
+            self._read(key)
         return self._logs.get(key, ())
 
     @work(group="log")
-    async def _read(self, run: RunStatus) -> None:
-        self._logs[run.id, run.state] = await asyncio.to_thread(log_tail, run.id)
+    async def _read(self, key: tuple[str, RunState]) -> None:
+        self._logs[key] = await asyncio.to_thread(log_tail, key[0])
         self.call_after_refresh(self.screen_app.redraw)
 
-    def on_table_chosen(self, event: Table.Chosen) -> None:
+    def open(self, value: RunRow) -> None:
         """Go to the worker whose end, or whose lines, say most of the run; else to the logs."""
-        event.stop()
-        row, app = self.current, self.screen_app
-        if row is None:
-            return
-        if not self._is_here(row.run):
+        run, app = value.run, self.screen_app
+        workers = app.watched.workers
+        if not self._is_here(run):
             app.say("it ran on another cluster: its workers and their logs are not here")
             return
-        there = [worker.name for worker in app.watched.workers]
-        failed_on = row.run.failure.worker if row.run.failure else ""
-        busy = [w.name for w in app.watched.workers if w.executing and not row.run.state.ended]
-        chosen = next((name for name in (failed_on, *busy) if name in there), "")
-        if chosen:
-            app.go_to("device", chosen)
-        else:
-            app.go_to("logs")
+        telling = [each.name for each in workers if run.failure and each.name == run.failure.worker]
+        telling += [each.name for each in workers if each.executing and not run.state.ended]
+        app.go_to(*(("device", telling[0]) if telling else ("logs",)))
 
-    def _request(self) -> StartRun | None:
-        run = self.current.run if self.current else None
-        return StartRun(0, run.preset, run.parameters) if run else None
+    @property
+    def _run(self) -> RunStatus:
+        assert self.current is not None, "its command is unavailable"
+        return self.current.run
 
     async def repeat(self) -> None:
         """Run the run under the cursor again, as it was."""
-        if (request := self._request()) is not None:
-            await start_run(self.screen_app, request)
+        await start_run(self.screen_app, StartRun(0, self._run.preset, self._run.parameters))
 
     async def edit(self) -> None:
         """Open the form of the run under the cursor, filled in as it was."""
-        if (request := self._request()) is not None:
-            await edit_run(self.screen_app, request.preset, dict(request.parameters))
+        await edit_run(self.screen_app, self._run.preset, dict(self._run.parameters))
 
     def cannot_run(self) -> str:
         """Return why the run under the cursor cannot be run again."""
@@ -272,21 +244,17 @@ class RunsView(Listing[RunRow]):
 
     async def cancel(self) -> None:
         """Cancel the run under the cursor, after asking."""
-        row, app = self.current, self.screen_app
-        if row is None:
-            return
+        run, app = self._run, self.screen_app
         lines = ("Its tasks are dropped; the cluster stays.",)
-        if await app.person.confirm(f"Cancel {row.run.preset} ({row.run.id})?", lines):
-            reply = await app.head.request(CancelRun(0, row.run.id))
+        if await app.person.confirm(f"Cancel {run.preset} ({run.id})?", lines):
+            reply = await app.head.request(CancelRun(0, run.id))
             app.say(getattr(reply, "text", ""))
 
     def cannot_cancel(self) -> str:
         """Return why there is nothing to cancel."""
-        row = self.current
-        if row is None:
+        if self.current is None:
             return "no run is selected"
-        ended = row.run.state.ended
-        return f"the run is {row.run.state.value}" if ended else ""
+        return f"the run is {self._run.state.value}" if self._run.state.ended else ""
 
     def copied(self) -> str:
         """Return the command that runs the same without a screen."""

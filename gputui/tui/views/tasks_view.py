@@ -7,14 +7,14 @@ from itertools import groupby
 from textual.app import ComposeResult
 
 from gputui.model.snapshot import TaskGroupStatus, WorkerStatus
+from gputui.tui.rendering import Line, Part, axis, fitted, whole_fields
 from gputui.tui.rendering import format as fmt
-from gputui.tui.rendering.lines import Line, Part, axis, fitted, whole_fields
 from gputui.tui.rendering.palette import Palette
 from gputui.tui.rendering.work import progress_lines, work_lines
 from gputui.tui.views.listing import Listing
-from gputui.tui.views.workers_view import WORKER_FILTER
+from gputui.tui.views.lists import WORKER_FILTER
 from gputui.tui.watched import ERRED, FIRST_PREFIX, IDLE, KEPT, Watched
-from gputui.tui.widgets.pane import Pane, Table
+from gputui.tui.widgets import Pane
 
 NAME_MOST = 24
 LEAST_LANES = 3
@@ -33,16 +33,12 @@ def legend(prefixes: Sequence[str], seen: Iterable[int], palette: Palette, width
 
 def lane_line(name: str, codes: bytes, palette: Palette) -> Line:
     """Return one worker's lane."""
+    marks = {IDLE: (" ", ""), ERRED: ("✖", "bad")}
     parts: list[Part] = [(name, "")]
     for code, run in groupby(codes):
-        cells = len(list(run))
-        if code == IDLE:
-            parts.append((" " * cells, ""))
-        elif code == ERRED:
-            parts.append(("✖" * cells, "bad"))
-        else:
-            number = code - FIRST_PREFIX
-            parts.append((palette.mark(number) * cells, palette.series(number)))
+        number = code - FIRST_PREFIX
+        mark, role = marks.get(code) or (palette.mark(number), palette.series(number))
+        parts.append((mark * len(list(run)), role))
     return parts
 
 
@@ -61,8 +57,7 @@ class TasksView(Listing[WorkerStatus]):
 
     def compose(self) -> ComposeResult:
         """Lay out progress above the lanes."""
-        yield self._pane
-        yield self.table
+        yield from (self._pane, self.table)
 
     def show(self, watched: Watched) -> None:
         """Draw the newest snapshot's groups and the lanes of its workers."""
@@ -74,11 +69,13 @@ class TasksView(Listing[WorkerStatus]):
         lines += progress_lines(snapshot.groups, watched.throughput, width, most - len(lines))
         self.show_rows(self.matching(watched))
         seen = {code for name in self.table.keys_seen for code in self._lane(name)}
-        self._pane.put_whole([*lines, legend(watched.stream.prefixes, seen, self._palette, width)])
+        self._pane.put_whole(
+            [*lines, legend(watched.stream.prefixes, seen, self.table.palette, width)]
+        )
 
     def show_rows(self, values: Iterable[WorkerStatus]) -> None:
         """Draw the lanes of these workers under a ruler."""
-        self._values = {self.key(value): value for value in values}
+        self._values = {value.name: value for value in values}
         self._names = min(NAME_MOST, max(map(len, self._values), default=0)) + 1
         self._cells = min(KEPT, max(1, self.table.scrollable_content_region.width - self._names))
         ruler = axis(self._cells, self._cells)
@@ -87,22 +84,14 @@ class TasksView(Listing[WorkerStatus]):
     def line(self, key: str) -> Line:
         """Return a worker's lane."""
         name = fitted(fmt.safe(key), self._names - 1) + " "
-        return lane_line(name, self._lane(key), self._palette)
+        return lane_line(name, self._lane(key), self.table.palette)
 
     def _lane(self, name: str) -> bytes:
         return self.screen_app.watched.stream.row(name, self._cells)
 
-    @property
-    def _palette(self) -> Palette:
-        return self.table.palette
-
     def values(self, watched: Watched) -> Iterable[WorkerStatus]:
         """Return all workers."""
         return watched.workers
-
-    def key(self, value: WorkerStatus) -> str:
-        """Return a worker's name."""
-        return value.name
 
     def cells(self) -> list[list[str]]:
         """Return the task groups with all their counts."""
@@ -111,14 +100,13 @@ class TasksView(Listing[WorkerStatus]):
         groups = snapshot.groups if snapshot else ()
         return [names, *([str(getattr(group, name)) for name in names] for group in groups)]
 
-    def moved(self, key: str) -> None:
+    def moved(self) -> None:
         """Name the lanes that came into sight, and their tasks."""
         self.call_after_refresh(self.screen_app.redraw)
 
-    def on_table_chosen(self, event: Table.Chosen) -> None:
-        """Show the device of the worker that was chosen."""
-        event.stop()
-        self.screen_app.go_to("device", event.key)
+    def open(self, value: WorkerStatus) -> None:
+        """Show the worker's device."""
+        self.screen_app.go_to("device", value.name)
 
     def crumbs(self) -> Line:
         """Say which lanes are seen."""

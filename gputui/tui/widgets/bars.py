@@ -20,12 +20,13 @@ from gputui.model.alarms import Alarm, AlarmKind, without_workers
 from gputui.model.series import Metric, Span
 from gputui.model.snapshot import ClusterState, HostState, SchedulerState, Snapshot
 from gputui.tui.commands.command_registry import Command, key_name
+from gputui.tui.rendering import Line, Part, fitted, spark, whole_fields
 from gputui.tui.rendering import format as fmt
-from gputui.tui.rendering.lines import Line, Part, fitted, spark, whole_fields
+from gputui.tui.rendering.format import safe
 from gputui.tui.rendering.metrics import MARKS
 from gputui.tui.views import VIEWS, View
 from gputui.tui.watched import FLEET, Total, Watched
-from gputui.tui.widgets.pane import Pane
+from gputui.tui.widgets import Pane
 
 SAID_FOR_S = 6.0
 MOST_TROUBLE, LINES_FOR_TROUBLE = 3, 8
@@ -34,13 +35,7 @@ MOST_SAID = 4
 """Most lines of a message."""
 
 
-class Bar(Pane):
-    """One line."""
-
-    DEFAULT_CSS = "Bar { height: 1; }"
-
-
-class Keys(Bar):
+class Keys(Pane):
     """The lines of keys; a click on one of them presses it."""
 
     class Pressed(Message):
@@ -76,19 +71,16 @@ def key_at(line: Line, x: int) -> str:
 class TopBars(Vertical):
     """The cluster's state, the fleet's totals and troubles, and a banner."""
 
-    DEFAULT_CSS = "TopBars { height: auto; } TopBars #totals, TopBars #banner { height: 0; }"
+    DEFAULT_CSS = "TopBars { height: auto; } TopBars Pane { height: 0; }"
 
     def __init__(self) -> None:
         super().__init__()
-        self._status = Bar()
-        self._totals, self._banner = Pane(id="totals"), Pane(id="banner")
+        self._status, self._totals, self._banner = Pane(), Pane(id="totals"), Pane()
         self._lost = False
 
     def compose(self) -> ComposeResult:
         """Lay out the lines."""
-        yield self._status
-        yield self._totals
-        yield self._banner
+        yield from (self._status, self._totals, self._banner)
 
     def show(self, watched: Watched, *, paused: bool, readonly: bool) -> None:
         """Draw the status, unless the cluster is lost."""
@@ -96,7 +88,7 @@ class TopBars(Vertical):
             return
         width, height = self.app.size
         line = status_line(watched, width, paused=paused, readonly=readonly)
-        self._status.put([whole_fields(line, width)])
+        self._status.put_whole([whole_fields(line, width)])
         lines: list[Line] = []
         if height >= TOTALS_FROM and watched.snapshot is not None:
             most = max(1, min(MOST_TROUBLE, (height - TOTALS_FROM) // LINES_FOR_TROUBLE))
@@ -108,7 +100,7 @@ class TopBars(Vertical):
         """Show in red that the cluster does not answer; take it back with ""."""
         self._lost = bool(status)
         if status:
-            self._status.put([((fitted(f" {fmt.safe(status)}", self.app.size.width), "lost"),)])
+            self._status.put_whole([((fitted(f" {safe(status)}", self.app.size.width), "lost"),)])
             self.warn(sentence)
 
     def hint(self, text: str) -> None:
@@ -119,25 +111,24 @@ class TopBars(Vertical):
     def warn(self, text: str) -> None:
         """Show a banner until it is taken back with ""."""
         width = max(1, self.app.size.width - 2)
-        lines = [line for each in text.splitlines() for line in wrap(fmt.safe(each), width)]
+        lines = [line for each in text.splitlines() for line in wrap(safe(each), width)]
         self._banner.put_whole([((f" {line}", "bad"),) for line in lines])
 
 
 class BottomBars(Vertical):
     """The view's state or the last message, and the keys that can be pressed."""
 
-    DEFAULT_CSS = "BottomBars { height: auto; }"
+    DEFAULT_CSS = "BottomBars { height: auto; } BottomBars Pane { height: 1; }"
 
     def __init__(self) -> None:
         super().__init__()
-        self._crumbs, self._keys = Bar(id="crumbs"), Keys()
+        self._crumbs, self._keys = Pane(id="crumbs"), Keys()
         self._said: list[Line] = []
         self._silence_at = 0.0
 
     def compose(self) -> ComposeResult:
         """Lay out both lines."""
-        yield self._crumbs
-        yield self._keys
+        yield from (self._crumbs, self._keys)
 
     def show(
         self, view: View | None, current: str, commands: Iterable[Command], dim: Collection[str]
@@ -149,15 +140,13 @@ class BottomBars(Vertical):
             self._said = []
         self._crumbs.put_whole(self._said or [view.crumbs() if view else ()])
         views = [(kind.key, kind.name) for kind in VIEWS if kind.key]
-        keys = keys_lines(commands, views, current, self.app.size, dim)
-        self._keys.put_whole(keys)
+        self._keys.put_whole(keys_lines(commands, views, current, self.app.size, dim))
 
     def say(self, text: str, *, bad: bool = False) -> None:
         """Show a message for some seconds."""
-        role = "warn" if bad else "accent"
-        words = fmt.safe(text.replace("\n", "; "))
-        lines = wrap(words, max(1, self.size.width), max_lines=MOST_SAID, placeholder=" …")
-        self._said = [((line, role),) for line in lines]
+        words, width = safe(text.replace("\n", "; ")), max(1, self.size.width)
+        lines = wrap(words, width, max_lines=MOST_SAID, placeholder=" …")
+        self._said = [((line, "warn" if bad else "accent"),) for line in lines]
         self._silence_at = time.monotonic() + SAID_FOR_S
         self._crumbs.put_whole(self._said or [()])
 
@@ -170,18 +159,31 @@ def status_line(watched: Watched, width: int, *, paused: bool, readonly: bool) -
     snapshot = watched.snapshot
     if snapshot is None:
         return (("gputui", "title"), ("  waiting for the cluster", "dim"))
-    parts: list[Part] = [("gputui ", "dim"), (fmt.safe(snapshot.name), "title")]
-    if snapshot.simulated:
-        parts.append((" SIMULATED", "warn"))
+    parts: list[Part] = [("gputui ", "dim"), (safe(snapshot.name), "title")]
+    parts += [(" SIMULATED", "warn")] if snapshot.simulated else []
     parts += [(" PAUSED", "warn")] if paused else []
     parts += [(" read-only", "dim")] if readonly else []
-    parts += _state(watched, snapshot)
+    parts.append(_state(watched, snapshot))
     ready = sum(host.state is HostState.READY for host in snapshot.hosts)
-    hosts = (f"  hosts {ready}/{len(snapshot.hosts)}", _role(ready, len(snapshot.hosts)))
-    then = [hosts, *_workers(snapshot)], _calls(watched)
-    if sum(len(text) for text, _ in (*parts, *then[0], *then[1])) > width:
+    wanted = snapshot.wanted_workers
+    counts = [
+        _count("hosts", ready, len(snapshot.hosts)),
+        _count("workers", snapshot.workers_up, len(snapshot.workers) if wanted is None else wanted),
+    ]
+    if snapshot.adaptive:
+        counts.append((" adaptive {}–{}".format(*snapshot.adaptive), "accent"))
+    then = [counts, _calls(watched)]
+    if _width([*parts, *counts, *then[1]]) > width:
         parts, then = parts[1:], then[::-1]
-    return [*parts, *then[0], *then[1], *_tasks(snapshot)]
+    parts += [*then[0], *then[1], (f"  tasks {fmt.count(snapshot.scheduler.tasks)}", "")]
+    if snapshot.scheduler.queued:
+        parts.append((f"  {fmt.count(snapshot.scheduler.queued)} queued", "dim"))
+    people = sum(session.frontend != "run" for session in snapshot.sessions)
+    return [*parts, (f"  attached {people}", "dim")] if people > 1 else parts
+
+
+def _count(what: str, there: int, wanted: int) -> Part:
+    return f"  {what} {there}/{wanted}", "" if there >= wanted else "warn"
 
 
 TOTALS_FROM = 20
@@ -240,45 +242,21 @@ def _calls(watched: Watched) -> list[Part]:
     return parts
 
 
-def _tasks(snapshot: Snapshot) -> list[Part]:
-    tasks = snapshot.scheduler
-    parts: list[Part] = [(f"  tasks {fmt.count(tasks.tasks)}", "")]
-    if tasks.queued:
-        parts.append((f"  {fmt.count(tasks.queued)} queued", "dim"))
-    people = sum(session.frontend != "run" for session in snapshot.sessions)
-    if people > 1:
-        parts.append((f"  attached {people}", "dim"))
-    return parts
-
-
-def _workers(snapshot: Snapshot) -> list[Part]:
-    up, wanted = snapshot.workers_up, snapshot.wanted_workers
-    of = wanted if wanted is not None else len(snapshot.workers)
-    parts: list[Part] = [(f"  workers {up}/{of}", _role(up, of))]
-    if snapshot.adaptive:
-        parts.append((" adaptive {}–{}".format(*snapshot.adaptive), "accent"))
-    return parts
-
-
-def _role(there: int, wanted: int) -> str:
-    return "" if there >= wanted else "warn"
-
-
-def _state(watched: Watched, snapshot: Snapshot) -> list[Part]:
+def _state(watched: Watched, snapshot: Snapshot) -> Part:
     """Return how the cluster is; green only with workers and while nothing is broken."""
-    scheduler = snapshot.scheduler
+    scheduler, running = snapshot.scheduler, snapshot.state is ClusterState.RUNNING
     if snapshot.state is ClusterState.FAILED:
-        return [("  failed", "bad")]
+        return "  failed", "bad"
     if scheduler.state is SchedulerState.LOST:
-        return [("  scheduler lost", "bad")]
+        return "  scheduler lost", "bad"
     if scheduler.state is SchedulerState.BUSY:
-        return [(f"  scheduler busy {scheduler.busy_s:.0f}s", "warn")]
-    running = snapshot.state is ClusterState.RUNNING
+        return f"  scheduler busy {scheduler.busy_s:.0f}s", "warn"
     if running and without_workers(snapshot):
-        return [("  ✖ no workers", "bad")]
+        return "  ✖ no workers", "bad"
+    if not running:
+        return f"  ◔ {snapshot.state.value}", "accent"
     broken = any(alarm.serious for alarm in watched.alarms)
-    role = "" if broken or not snapshot.workers_up else "good"
-    return [(f"  {'●' if running else '◔'} {snapshot.state.value}", role if running else "accent")]
+    return f"  ● {snapshot.state.value}", "" if broken or not snapshot.workers_up else "good"
 
 
 def trouble_lines(watched: Watched, width: int, most: int) -> list[Line]:
@@ -288,19 +266,19 @@ def trouble_lines(watched: Watched, width: int, most: int) -> list[Line]:
         kinds.setdefault(alarm.kind, []).append(alarm)
     lines: list[Line] = []
     for kind, alarms in list(kinds.items())[:most]:
-        first = alarms[0]
-        role = "bad" if first.serious else "warn"
+        first, name = alarms[0], safe(alarms[0].subject)
+        sign, role = ("✖", "bad") if first.serious else ("▲", "warn")
         more = f" and {len(alarms) - 1} more" if len(alarms) > 1 else ""
-        name = fmt.safe(first.subject)
-        head = f" {'✖' if first.serious else '▲'} {fitted(name, min(24, cell_len(name)))}{more}  "
-        press = [(" 0", "key"), (" r retries", "dim")] if kind is AlarmKind.FAILED else []
-        unseen, last = len(kinds) - most, len(lines) + 1 == min(most, len(kinds))
-        rest = f"  +{unseen} more" if unseen > 0 and last else ""
-        all_: list[Part] = [("  !", "key"), (" lists all", "dim")] if last else []
-        end: list[Part] = [*press, (rest, "warn"), *all_]
-        room = width - cell_len(head) - _width(end)
-        text = fitted(f"{kind.value}{_detail(watched, first)}", max(0, room))
-        lines.append([(head, role), (text, role), *end])
+        head = f" {sign} {fitted(name, min(24, cell_len(name)))}{more}  "
+        end: list[Part] = []
+        if kind is AlarmKind.FAILED:
+            end = [(" 0", "key"), (" r retries", "dim")]
+        if len(lines) + 1 == min(most, len(kinds)):
+            rest = f"  +{len(kinds) - most} more" if len(kinds) > most else ""
+            end += [(rest, "warn"), ("  !", "key"), (" lists all", "dim")]
+        room = max(0, width - cell_len(head) - _width(end))
+        text = safe(f"{kind.value}{_detail(watched, first)}")
+        lines.append([(head, role), (fitted(text, room), role), *end])
     return lines
 
 
@@ -308,13 +286,11 @@ def _detail(watched: Watched, alarm: Alarm) -> str:
     """Return the details of an alarm."""
     assert watched.snapshot is not None
     lasted = fmt.lasted(alarm.since, alarm.held_at, watched.snapshot.taken_at)
-    host = next((host for host in watched.snapshot.hosts if host.name == alarm.subject), None)
     slot = next((slot for slot in watched.slots if slot.key == alarm.subject), None)
-    if host is not None and host.reason:
-        return fmt.safe(f": {host.reason.partition(chr(10))[0]}")
-    reasons = [worker.reason for worker in slot.workers if worker.reason] if slot else []
-    if reasons:
-        return fmt.safe(f": {reasons[0].partition(chr(10))[0]}")
+    reasons = [host.reason for host in watched.snapshot.hosts if host.name == alarm.subject]
+    reasons += [worker.reason for worker in slot.workers] if slot else []
+    if reason := next(filter(None, reasons), ""):
+        return f": {reason.partition(chr(10))[0]}"
     if slot and slot.device and alarm.kind is AlarmKind.THROTTLED:
         return f" to {fmt.number(slot.device.sm_clock_mhz)} MHz {lasted}"
     return f" {lasted}"
@@ -393,4 +369,4 @@ def summary(watched: Watched, width: int) -> list[Line]:
         done, room = sum(g.finished for g in watched.snapshot.groups), max(4, min(40, width - 20))
         lines.append([(fmt.bar(done / total, room), "accent"), (f" {fmt.count(done)} done", "")])
     alarms = watched.by_subject.items()
-    return [*lines, *([(f"{fmt.safe(name)}: {kinds[0].value}", "warn")] for name, kinds in alarms)]
+    return [*lines, *([(f"{safe(name)}: {kinds[0].value}", "warn")] for name, kinds in alarms)]

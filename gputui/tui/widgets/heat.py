@@ -11,9 +11,9 @@ from typing import ClassVar
 from textual import events
 from textual.binding import Binding, BindingType
 
+from gputui.tui.rendering import Line, Part, fitted, whole_fields
 from gputui.tui.rendering import format as fmt
-from gputui.tui.rendering.lines import Line, Part, fitted, whole_fields
-from gputui.tui.widgets.pane import Pane, Table
+from gputui.tui.widgets import Pane, Table
 
 Block = tuple[str, Sequence[str]]
 """A host's name, and the keys of its cells."""

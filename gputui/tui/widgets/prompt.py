@@ -5,7 +5,8 @@ as it is unambiguous, then cycles through the candidates; up and down go through
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from os.path import commonprefix
 from pathlib import Path
 
 from rich.segment import Segment
@@ -51,18 +52,11 @@ def completed(line: str, candidates: Sequence[str]) -> str:
     word = last_word(line)
     if not candidates:
         return line
-    begun = _common(candidates)
+    begun = commonprefix(candidates)  # noqa: RUF071 (not of paths)
     if len(begun) < len(word):
         return line
     whole = len(candidates) == 1 and begun[-1:] not in "=:<>/"
     return line[: len(line) - len(word)] + begun + (" " if whole else "")
-
-
-def _common(texts: Sequence[str]) -> str:
-    """Return how all texts begin."""
-    first, last = min(texts), max(texts)
-    pairs = enumerate(zip(first, last, strict=False))
-    return first[: next((i for i, (a, b) in pairs if a != b), min(len(first), len(last)))]
 
 
 def files(word: str, suffixes: tuple[str, ...] = ()) -> list[str]:
@@ -80,31 +74,6 @@ def files(word: str, suffixes: tuple[str, ...] = ()) -> list[str]:
         and (begun or not path.name.startswith("."))
         and (path.is_dir() or not suffixes or path.suffix in suffixes)
     ]
-
-
-@dataclass
-class Past:
-    """The lines that were typed before, and where among them a person is."""
-
-    lines: Sequence[str] = ()
-    place: int = 0
-    """How many lines back; 0 is the line being typed."""
-    typed: str = field(default="")
-
-    def move(self, back: int, now: str) -> str:
-        """Return an earlier line that begins like the one being typed.
-
-        >>> past = Past(["scale 3", "run svd", "run mean"])
-        >>> past.move(1, "run"), past.move(1, "run mean"), past.move(1, ""), past.move(-1, "")
-        ('run mean', 'run svd', 'run svd', 'run mean')
-        >>> past.move(-1, "run mean")
-        'run'
-        """
-        if self.place == 0:
-            self.typed = now
-        fitting_ = [line for line in reversed(self.lines) if line.startswith(self.typed)]
-        self.place = max(0, min(self.place + back, len(fitting_)))
-        return fitting_[self.place - 1] if self.place else self.typed
 
 
 def remembered(lines: Sequence[str], line: str) -> tuple[str, ...]:
@@ -163,7 +132,10 @@ class Prompt(Input):
         super().__init__(max_length=LONGEST, compact=True, select_on_focus=False)
         self._when_closed = closed
         self._asking: Asking | None = None
-        self._past = Past()
+        self._past: Sequence[str] = ()
+        """The lines that were typed before."""
+        self._back, self._typed = 0, ""
+        """How many of them back this one is, and the line that was typed instead."""
         self._round: list[str] = []
         """Lines that `tab` goes through."""
         self._line_closed = asyncio.Event()
@@ -184,7 +156,7 @@ class Prompt(Input):
         self._line_closed.clear()
         self.placeholder = asking.mark.partition(" ")[2]
         self.suggester = FirstCandidate(asking.candidates)
-        self._past, self._round = Past(lines), []
+        self._past, self._back, self._round = lines, 0, []
         self.value = value
         self.display = True
         self.cursor_position = len(value)
@@ -230,7 +202,7 @@ class Prompt(Input):
         elif event.key == "tab":
             self._complete(asking)
         elif event.key in ("up", "down"):
-            self._put(self._past.move(1 if event.key == "up" else -1, self.value))
+            self._go_back(1 if event.key == "up" else -1)
         else:
             self._round = []
             bound = self.screen.active_bindings.get(event.key)
@@ -255,6 +227,14 @@ class Prompt(Input):
             asking.offered(found)
             longer = self._round[0]
         self._put(longer)
+
+    def _go_back(self, lines: int) -> None:
+        """Go to an earlier line that begins like the one being typed, or to a later one."""
+        if self._back == 0:
+            self._typed = self.value
+        begun = [line for line in reversed(self._past) if line.startswith(self._typed)]
+        self._back = max(0, min(self._back + lines, len(begun)))
+        self._put(begun[self._back - 1] if self._back else self._typed)
 
     def _put(self, line: str) -> None:
         self.value = line

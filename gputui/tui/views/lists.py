@@ -1,0 +1,376 @@
+"""The views of hosts, workers and events: a table each, with the details of one row."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import ClassVar
+
+from gputui.model.series import Span
+from gputui.model.slots import PLACES, state_of_worker, wrong_device
+from gputui.model.snapshot import (
+    AWAY,
+    Event,
+    HostState,
+    HostStatus,
+    Severity,
+    WorkerState,
+    WorkerStatus,
+)
+from gputui.tui.commands.command_registry import Command
+from gputui.tui.filter import Fields
+from gputui.tui.rendering import Line, Part, fitted, wrapped
+from gputui.tui.rendering import format as fmt
+from gputui.tui.rendering.columns import Column, text_column
+from gputui.tui.rendering.detail import LEAST_LINES, beneath, graph_lines, log_of, worker_lines
+from gputui.tui.rendering.fleet import Look, Row
+from gputui.tui.rendering.metrics import HOST_MARKS, state_cell, worker_state
+from gputui.tui.views.listing import Listing, order_commands
+from gputui.tui.watched import Watched
+from gputui.tui.widgets import HEADING
+
+STAGES = tuple(HostState)[:6]
+LAST_LINES = 4
+"""Last log lines shown of a host."""
+UP = 4
+"""The urgency of a host that is up; that of one on its way is one less."""
+
+
+def stage_part(host: HostStatus) -> Part:
+    """Return how far a host came: a dot for each stage.
+
+    >>> stage_part(HostStatus("h", HostState.PROBING, 0.0))
+    ('●●●◔··', 'accent')
+    >>> stage_part(HostStatus("h", HostState.FAILED, 0.0, failed_stage="connecting"))
+    ('●✖····', 'bad')
+    """
+    failed = host.state is HostState.FAILED
+    reached = host.failed_stage if failed else host.state.value
+    names = [stage.value for stage in STAGES]
+    done = names.index(reached) if reached in names else 0
+    shape, _, role = HOST_MARKS[host.state]
+    if host.state not in (*STAGES[:-1], HostState.FAILED):
+        return "●" * len(STAGES), role
+    return "●" * done + shape + "·" * (len(STAGES) - done - 1), role
+
+
+def _word(row: Row) -> str:
+    return HOST_MARKS[row.host.state][1]
+
+
+def _why(row: Row) -> str:
+    """Return why a host is not up, in a line; the rest is said below the hosts."""
+    return fmt.safe(row.host.reason or next(iter(row.host.warnings), ""))
+
+
+COLUMNS_OF_HOSTS: tuple[Column[Row], ...] = (
+    Column(
+        "host", "HOST", 14, 0, lambda r, width: [(fitted(fmt.safe(r.host.name), width), "title")],
+        lambda r: r.host.name, right=False, falling=False, most=24,
+    ),
+    Column("stages", "STAGES", 6, 0, lambda r, width: [stage_part(r.host)], right=False),
+    text_column(
+        "STATE", 14, 0, _word,
+        lambda r: HOST_MARKS[r.host.state][2], lambda r: r.urgency,
+    ),
+    text_column(
+        "SINCE", 5, 1, lambda r: fmt.age(r.look.now - r.host.state_since), lambda r: "dim",
+        lambda r: r.look.now - r.host.state_since, right=True,
+    ),
+    text_column(
+        "WHY", 20, 0, _why, lambda r: "warn" if r.host.reason else "dim", rest=20
+    ),
+)  # fmt: skip
+
+
+def evidence(host: HostStatus, width: int) -> list[Line]:
+    """Describe a host's trouble in full: the reason, the hint, its last lines."""
+    shape, word, role = HOST_MARKS[host.state]
+    stage = f" while {host.failed_stage}" if host.failed_stage else ""
+    lines: list[Line] = [
+        [
+            (f"{shape} {fmt.safe(host.name)}", role or "title"),
+            (f"  {word}{stage}", role),
+            (f"  {fmt.safe(host.address)}", "dim"),
+        ]
+    ]
+    lines += wrapped(host.reason, width, "", "  ")
+    if not host.failed_stage:
+        lines += [[(f"  {fmt.safe(text)}", "dim")] for text in _found(host)]
+    lines += wrapped(f"try: {host.hint}", width, "accent", "  ") if host.hint else []
+    for text in (*host.warnings, *host.stderr_tail)[-LAST_LINES:]:
+        lines += wrapped(text, width, "dim", "  ")
+    return lines
+
+
+def _found(host: HostStatus) -> list[str]:
+    """Describe the facts of a host so far."""
+    kinds = Counter((device.name, device.memory_total_bytes) for device in host.devices)
+    gpus = [f"{count} × {name}, {fmt.size(total)} each" for (name, total), count in kinds.items()]
+    read = host.reading
+    if read.memory_total_bytes is None:
+        return gpus
+    memory = fmt.memory(read.memory_used_bytes, read.memory_total_bytes)
+    load, cpu = fmt.number(read.load_1m, 1), fmt.number(read.cpu_percent)
+    return [*gpus, f"host memory {memory}  CPU {cpu}%  load {load}"]
+
+
+class HostsView(Listing[Row]):
+    """The hosts on their way into the cluster."""
+
+    NAME = "hosts"
+    NOTHING = "no hosts yet"
+    COLUMNS = COLUMNS_OF_HOSTS
+    KEY = "key"
+    FILTER = Fields(
+        everything=lambda r: " ".join(
+            (r.host.name, _word(r), r.host.reason, r.host.hint, *r.host.stderr_tail)
+        ),
+        words={"state": _word, "failed": lambda r: r.host.failed_stage},
+        choices={"state": tuple(word for _, word, _ in HOST_MARKS.values())},
+    )
+
+    def values(self, watched: Watched) -> Iterable[Row]:
+        """Return the hosts: those that failed first, then those on their way."""
+        if (snapshot := watched.snapshot) is None:
+            return ()
+        look = Look(snapshot.taken_at)
+        return sorted((Row(host, (), look) for host in snapshot.hosts), key=lambda r: r.urgency)
+
+    def about(self, value: Row, width: int, height: int) -> list[Line]:
+        """Describe the host under the cursor, then all others that failed."""
+        rows = self._values.values()
+        others = [row.host for row in rows if row.urgency < UP - 1 and row.key != value.key]
+        shown = [value.host, *others]
+        return [line for host in shown for line in (*evidence(host, width), ())][:-1]
+
+    def open(self, value: Row) -> None:
+        """Show the host's GPUs."""
+        self.screen_app.go_to("fleet", value.key)
+
+    def crumbs(self) -> Line:
+        """Describe how many are ready, connecting and failed."""
+        hosts = [row.host for row in self._values.values()]
+        ready = sum(host.state is HostState.READY for host in hosts)
+        parts: list[Part] = [(f"{ready} of {len(hosts)} hosts are up", "good" if ready else "")]
+        for word, role, states in (
+            ("failed", "bad", (HostState.FAILED,)),
+            ("silent", "warn", AWAY),
+        ):
+            if number := sum(host.state in states for host in hosts):
+                parts.append((f"  {number} {word}", role))
+        return [*parts, *self.narrowed()]
+
+    async def retry(self) -> None:
+        """Try the host under the cursor again."""
+        from gputui.protocol.frontend import RetryHosts  # not for the first frame
+
+        for name in self.targets():
+            await self.screen_app.head.request(RetryHosts(0, (name,)))
+            self.screen_app.say(f"retrying {name}")
+
+    def cannot_retry(self) -> str:
+        """Return why the host under the cursor cannot be tried again."""
+        failed = self.current is not None and self.current.urgency < UP - 1
+        return "" if failed else "this host has not failed"
+
+    COMMANDS: ClassVar[tuple[Command, ...]] = (
+        Command(
+            "retry-host", "Retry the selected host", retry, "r", hint="retry",
+            changes=True, unavailable=cannot_retry,
+        ),
+    )  # fmt: skip
+
+
+UUID_CELLS = 12
+"""`GPU-` and eight digits: enough to tell any two devices of a cluster apart."""
+LOG_LINES = 4
+"""Of a worker's log, that graphs leave room for."""
+
+
+def _pin(worker: WorkerStatus) -> str:
+    if worker.device_uuid is None or worker.seen_device_uuid is None:
+        return fmt.MISSING
+    return "✖ elsewhere" if wrong_device(worker) else "pinned"
+
+
+def _tasks(worker: WorkerStatus) -> str:
+    counts = (worker.executing, worker.ready, worker.in_memory)
+    return "/".join(fmt.count(count) for count in counts)
+
+
+WORKER_COLUMNS: tuple[Column[WorkerStatus], ...] = (
+    text_column("WORKER", 20, 0, lambda w: fmt.safe(w.name), sort=lambda w: w.name),
+    Column(
+        "state", "STATE", 13, 0, lambda w, width: state_cell(worker_state(w), width),
+        lambda w: PLACES[state_of_worker(w)], right=False, falling=False,
+    ),
+    text_column(
+        "DEVICE", UUID_CELLS, 5, lambda w: (w.device_uuid or "CPU")[:UUID_CELLS], lambda w: "dim"
+    ),
+    text_column("PIN", 11, 2, _pin, lambda w: "bad" if wrong_device(w) else "dim"),
+    text_column("PID", 7, 6, lambda w: fmt.number(w.pid), lambda w: "dim", right=True),
+    text_column(
+        "CPU", 5, 3, lambda w: fmt.number(w.cpu_percent), sort=lambda w: w.cpu_percent, right=True
+    ),
+    text_column(
+        "RSS/LIMIT", 11, 1, lambda w: fmt.memory(w.rss_bytes, w.memory_limit_bytes),
+        sort=lambda w: w.rss_bytes, right=True,
+    ),
+    text_column(
+        "MANAGED", 7, 4, lambda w: fmt.size(w.managed_bytes), sort=lambda w: w.managed_bytes,
+        right=True,
+    ),
+    text_column(
+        "ON GPU", 6, 8, lambda w: fmt.size(w.device_managed_bytes),
+        sort=lambda w: w.device_managed_bytes, right=True,
+    ),
+    text_column(
+        "SPILL", 5, 3, lambda w: fmt.size(w.spilled_bytes),
+        lambda w: "warn" if w.spilled_bytes else "dim", lambda w: w.spilled_bytes, right=True,
+    ),
+    text_column("RUN/READY/RESULTS", 17, 2, _tasks, sort=lambda w: w.executing, right=True),
+    text_column("FILES", 5, 9, lambda w: fmt.count(w.open_files), lambda w: "dim", right=True),
+    text_column(
+        "RST", 3, 1, lambda w: str(w.restarts), lambda w: "warn" if w.restarts else "dim",
+        lambda w: w.restarts, right=True,
+    ),
+    text_column("TASK", 22, 1, lambda w: fmt.safe(w.reason or w.current_task or ""),
+                lambda w: "bad" if w.reason else "dim", rest=22),
+)  # fmt: skip
+
+
+WORKER_FILTER: Fields[WorkerStatus] = Fields(
+    everything=lambda w: f"{w.name} {w.state} {w.current_task or ''} {w.reason}",
+    words={"state": lambda w: w.state.value, "host": lambda w: w.host},
+    choices={"state": tuple(WorkerState)},
+    numbers={
+        "cpu": lambda w: w.cpu_percent,
+        "rss": lambda w: w.rss_bytes,
+        "managed": lambda w: w.managed_bytes,
+        "spill": lambda w: w.spilled_bytes,
+        "executing": lambda w: w.executing,
+        "ready": lambda w: w.ready,
+        "restarts": lambda w: w.restarts,
+        "pid": lambda w: w.pid,
+    },
+)
+
+
+class WorkersView(Listing[WorkerStatus]):
+    """All workers."""
+
+    NAME = "workers"
+    NOTHING = "no workers yet"
+    COLUMNS = WORKER_COLUMNS
+    FILTER = WORKER_FILTER
+    COMMANDS: ClassVar[tuple[Command, ...]] = order_commands("workers")
+
+    def values(self, watched: Watched) -> Iterable[WorkerStatus]:
+        """Return all workers that are, or are to be."""
+        return watched.workers
+
+    def is_old(self, value: WorkerStatus) -> bool:
+        """Return whether a worker does not answer."""
+        return value.state is WorkerState.SILENT
+
+    def about(self, value: WorkerStatus, width: int, height: int) -> list[Line]:
+        """Return the worker whole, and what its GPU did and it printed where room is left."""
+        watched = self.screen_app.watched
+        assert watched.snapshot is not None
+        lines = worker_lines(value, watched.snapshot.taken_at)
+        if value.reason:
+            return [*lines[:-1], *wrapped(value.reason, width, "bad")]
+        free = self.size.height - HEADING - len(self._values) - 1
+        room = height if self.has_class("wide") else free
+        slot = next((slot for slot in watched.slots if value in slot.workers), None)
+        if slot is None or room < len(lines) + LEAST_LINES:
+            return lines
+        self.screen_app.head.follow_logs()
+        left = room - len(lines) - LOG_LINES
+        graphs = graph_lines(slot, watched.history, Span.MINUTES_2, width, left)
+        log = log_of(watched, slot, value.name)
+        return [*graphs, *beneath(lines, log, width, room - len(graphs))]
+
+    def open(self, value: WorkerStatus) -> None:
+        """Show the worker's device."""
+        self.screen_app.go_to("device", value.name)
+
+
+EVENT_MARKS = {
+    Severity.INFO: ("·", ""),
+    Severity.WARNING: ("▴", "warn"),
+    Severity.ERROR: ("✖", "bad"),
+}
+
+
+def _role(event: Event) -> str:
+    return EVENT_MARKS[event.severity][1]
+
+
+EVENT_COLUMNS: tuple[Column[Event], ...] = (
+    text_column("", 1, 0, lambda e: EVENT_MARKS[e.severity][0], _role),
+    text_column("SUBJECT", 20, 0, lambda e: fmt.safe(e.subject), _role, lambda e: e.subject),
+    text_column("WHAT", 12, 0, lambda e: fmt.safe(e.kind), _role, lambda e: e.kind),
+    text_column("TEXT", 8, 1, lambda e: fmt.safe(e.text.partition("\n")[0]), rest=20),
+)
+
+
+class EventsView(Listing[Event]):
+    """All events that the head kept, the newest first, also from before we attached."""
+
+    NAME = "events"
+    COLUMNS = EVENT_COLUMNS
+    KEY = "sequence"
+    FILTER = Fields(
+        everything=lambda e: " ".join((e.subject, e.kind, e.severity, e.text)),
+        words={
+            "severity": lambda e: e.severity.value,
+            "kind": lambda e: e.kind,
+            "subject": lambda e: e.subject,
+        },
+        choices={"severity": tuple(Severity)},
+    )
+    COMMANDS: ClassVar[tuple[Command, ...]] = order_commands("events")
+
+    @property
+    def columns(self) -> Sequence[Column[Event]]:
+        """The columns, the first of which names the day of an event that was not today."""
+        now = self.screen_app.clock()
+        time: Column[Event] = text_column(
+            "TIME", 12, 0, lambda e: fmt.moment(e.at, now), lambda e: "dim"
+        )
+        return (time, *EVENT_COLUMNS)
+
+    def values(self, watched: Watched) -> Iterable[Event]:
+        """Return the events, the newest first."""
+        return reversed(watched.events)
+
+    def about(self, value: Event, width: int, height: int) -> list[Line]:
+        """Return the event whole, and where `enter` leads."""
+        view = self._leads_to(value)
+        return [
+            [
+                (f"{EVENT_MARKS[value.severity][0]} {value.kind}", _role(value)),
+                (f"  {fmt.safe(value.subject)}", "title"),
+                (f"  {datetime.fromtimestamp(value.at):%a %d %b %H:%M:%S}", "dim"),
+                *([("   enter", "key"), (f" {view}", "dim")] if view else []),
+            ],
+            *wrapped(value.text, width),
+        ]
+
+    def open(self, value: Event) -> None:
+        """Go to the subject of the event."""
+        if view := self._leads_to(value):
+            self.screen_app.go_to(view, value.subject.removeprefix("run "))
+        else:
+            self.screen_app.say(f"{fmt.safe(value.subject)} is gone")
+
+    def _leads_to(self, event: Event) -> str:
+        """Return the view of what an event is about; "" where that is gone."""
+        watched, snapshot = self.screen_app.watched, self.screen_app.watched.snapshot
+        subject = event.subject.removeprefix("run ")
+        if any(subject in (slot.key, *(w.name for w in slot.workers)) for slot in watched.slots):
+            return "device"
+        if snapshot and any(subject == host.name for host in snapshot.hosts):
+            return "fleet"
+        return "runs" if snapshot and any(subject == run.id for run in snapshot.runs) else ""
