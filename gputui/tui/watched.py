@@ -196,6 +196,8 @@ class Watched:
     throughput: Throughput = field(default_factory=Throughput)
     slots: list[Slot] = field(default_factory=list)
     """The places of the newest snapshot that a worker can have."""
+    workers: Sequence[WorkerStatus] = ()
+    """Every worker, host by host and GPU by GPU."""
     alarms: Alarms = field(default_factory=Alarms)
     by_subject: Mapping[str, list[AlarmKind]] = field(default_factory=dict)
     """The kinds of alarms of each slot and host, the serious ones first."""
@@ -214,6 +216,9 @@ class Watched:
             return False
         self.snapshot = snapshot
         self.slots = slots_of(snapshot)
+        placed = {worker.name: worker for slot in self.slots for worker in slot.workers}
+        others = {worker.name: worker for worker in snapshot.workers if worker.name not in placed}
+        self.workers = [*placed.values(), *others.values()]
         self.alarms.look(snapshot, self.slots)
         self.by_subject = self.alarms.by_subject()
         self.stream.add(snapshot.spans, snapshot.taken_at)
@@ -255,14 +260,6 @@ class Watched:
     def on_gpus(self) -> bool:
         """Whether any slot is a GPU, or no slot is known yet; otherwise they are CPU workers."""
         return on_gpus(self.slots)
-
-    @property
-    def workers(self) -> list[WorkerStatus]:
-        """Every worker, host by host and GPU by GPU."""
-        placed = [worker for slot in self.slots for worker in slot.workers]
-        names = {worker.name for worker in placed}
-        everyone = self.snapshot.workers if self.snapshot else ()
-        return placed + [worker for worker in everyone if worker.name not in names]
 
     def ask(self, question: "Asked") -> None:
         """Keep a question, or forget one that was withdrawn."""
