@@ -34,6 +34,8 @@ UNASKED_S = 0.5
 """For how long a question that comes unasked takes no key."""
 STEPS = {"down": 1, "j": 1, "up": -1, "k": -1, "pagedown": 10, "space": 10, "pageup": -10}
 """Keys that move a long text, and by how many lines."""
+BY = {"plus": 1, "up": 1, "equals_sign": 1, "minus": -1, "down": -1}
+"""Keys that change a number, and by how much."""
 
 
 class Modal(ModalScreen[Result]):
@@ -217,16 +219,11 @@ class ScaleDialog(Dialog):
     async def on_key(self, event: events.Key) -> None:
         """Change the number; other keys are for the dialog's own handler, which comes next."""
         typed = ""
-        if event.key in ("plus", "up", "equals_sign"):
-            self.wanted += 1
-        elif event.key in ("minus", "down"):
-            self.wanted = max(0, self.wanted - 1)
-        elif event.key == "backspace":
-            typed = self._typed[:-1]
+        if event.key in BY:
+            self.wanted = max(0, self.wanted + BY[event.key])
+        elif event.key == "backspace" or (event.key.isdecimal() and len(self._typed) < 5):
+            typed = self._typed[:-1] if event.key == "backspace" else self._typed + event.key
             self.wanted = int(typed or 0)
-        elif event.key in "0123456789" and len(self._typed) < 5:
-            typed = self._typed + event.key
-            self.wanted = int(typed)
         else:
             return
         self._typed = typed

@@ -53,18 +53,22 @@ def refuses_copies(environ: Mapping[str, str]) -> str:
     >>> refuses_copies({"TERM": "linux"}), refuses_copies({"TERM": "xterm-kitty"})
     ('a console has no clipboard', '')
     """
+    outer = not environ.get("TMUX") and not environ.get("STY")
     vte = environ.get("VTE_VERSION", "")
-    if environ.get("TERM", "") in ("linux", "vt100", "vt220"):
-        return "a console has no clipboard"
-    if environ.get("TERM_PROGRAM") == "Apple_Terminal":
-        return "Apple's Terminal takes no copies from programs"
-    if environ.get("TMUX"):
-        refuses = _tmux_copies(environ) in ("off", "external")
-        return "tmux takes no copies from programs (set -s set-clipboard on)" if refuses else ""
-    if environ.get("STY"):
-        return "GNU screen takes no copies from programs"
-    old = vte.isdecimal() and int(vte) < VTE_COPIES
-    return "this terminal takes no copies from programs" if old else ""
+    refusals = {
+        "a console has no clipboard": environ.get("TERM", "") in ("linux", "vt100", "vt220"),
+        "Apple's Terminal takes no copies from programs": (
+            environ.get("TERM_PROGRAM") == "Apple_Terminal"
+        ),
+        "tmux takes no copies from programs (set -s set-clipboard on)": (
+            bool(environ.get("TMUX")) and _tmux_copies(environ) in ("off", "external")
+        ),
+        "GNU screen takes no copies from programs": not outer and not environ.get("TMUX"),
+        "this terminal takes no copies from programs": (
+            outer and vte.isdecimal() and int(vte) < VTE_COPIES
+        ),
+    }
+    return next((why for why, holds in refusals.items() if holds), "")
 
 
 def _tmux_copies(environ: Mapping[str, str]) -> str:
