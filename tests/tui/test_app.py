@@ -53,17 +53,6 @@ async def test_the_fleet_shows_every_gpu_with_its_state() -> None:
         assert "SIMULATED" in seen(pilot)
 
 
-async def test_plus_shows_what_would_start_and_a_no_changes_nothing() -> None:
-    demo = Demo()
-    async with demo.app.run_test(size=(80, 24)) as pilot:
-        await up(pilot)
-        await pilot.press("minus")
-        await until(pilot, lambda: "stop 1" in seen(pilot))
-        await pilot.press("escape")
-        await until(pilot, lambda: not in_dialog(pilot))
-        assert demo.workers == 8
-
-
 async def test_a_yes_to_the_preview_scales_the_cluster() -> None:
     demo = Demo()
     async with demo.app.run_test(size=(80, 24)) as pilot:
@@ -130,34 +119,6 @@ async def test_a_paused_screen_draws_nothing_new_and_goes_on_afterwards() -> Non
         await until(pilot, lambda: "PAUSED" not in seen(pilot))
 
 
-async def test_a_command_can_be_typed() -> None:
-    demo = Demo()
-    async with demo.app.run_test(size=(80, 24)) as pilot:
-        await up(pilot)
-        await pilot.press("colon", *"scale 3", "enter")
-        await until(pilot, lambda: "stop 5" in seen(pilot))
-        await pilot.press("y")
-        await until(pilot, lambda: demo.workers == 3)
-
-
-async def test_a_filter_narrows_the_fleet_and_escape_lets_go_of_it() -> None:
-    demo = Demo()
-    async with demo.app.run_test(size=(80, 24)) as pilot:
-        await up(pilot)
-        await pilot.press("slash", *"gpu0 !node-02", "enter")
-        await until(pilot, lambda: "1 of 8 GPUs on 1 host" in seen(pilot))
-        await pilot.press("escape")
-        await until(pilot, lambda: "8 GPUs on 2 hosts" in seen(pilot))
-
-
-async def test_a_filter_that_cannot_be_read_says_why() -> None:
-    demo = Demo()
-    async with demo.app.run_test(size=(80, 24)) as pilot:
-        await up(pilot)
-        await pilot.press("slash", *"util<x")
-        await until(pilot, lambda: "util<x: a number must follow" in seen(pilot))
-
-
 async def test_what_was_wrong_with_a_filter_goes_when_it_is_right() -> None:
     demo = Demo()
     async with demo.app.run_test(size=(80, 24)) as pilot:
@@ -178,16 +139,6 @@ async def test_zooming_out_leads_from_gpus_over_hosts_to_cells() -> None:
         await until(pilot, lambda: "heat zoom" in seen(pilot))
         await pilot.press("z", "z")
         await until(pilot, lambda: "gpu zoom" in seen(pilot))
-
-
-async def test_marked_workers_are_retired_together() -> None:
-    demo = Demo()
-    async with demo.app.run_test(size=(80, 24)) as pilot:
-        await up(pilot)
-        await pilot.press("j", "space", "space", "x")
-        await until(pilot, lambda: "stop 2" in seen(pilot))
-        await pilot.press("y")
-        await until(pilot, lambda: demo.workers == 6)
 
 
 async def test_the_help_and_the_palette_have_every_command() -> None:
