@@ -3,7 +3,6 @@
 Also the command that starts another agent, and the removal of what killed agents left.
 """
 
-import asyncio
 import contextlib
 import fcntl
 import hashlib
@@ -25,7 +24,6 @@ OWNER = "owner.json"
 LOG = "agent.log"
 LOG_BYTES = 1_000_000
 """A log that holds so much begins again."""
-LOOK_S = 1.0
 TAIL_LINES = 20
 
 _packed = __file__.partition(".pyz")
@@ -198,12 +196,10 @@ def begin_log(scratch: Path) -> None:
     os.close(descriptor)
 
 
-async def keep_log_small() -> None:
-    """Empty the log whenever it is full."""
-    while True:
-        if os.fstat(2).st_size >= LOG_BYTES:
-            os.ftruncate(2, 0)
-        await asyncio.sleep(LOOK_S)
+def keep_log_small() -> None:
+    """Empty the log when it is full."""
+    if os.fstat(2).st_size >= LOG_BYTES:
+        os.ftruncate(2, 0)
 
 
 def log_tail(scratch: Path) -> tuple[str, ...]:

@@ -83,12 +83,10 @@ HELD_UP_S = 0.2
 READING_S = 2.0
 """How long it then has to read what its head sent in that time."""
 
-LOOK_EVERY_S = 5.0
+LOOK_EVERY_S = 1.0
 
 MEETING_S = 2.0
 """How long an agent that cannot work waits for its head, to say so."""
-
-TOUCH_PACK_S = 86400.0
 
 SLOW_READING_S = 10.0
 """A reading of the host that takes longer is reported."""
@@ -225,10 +223,8 @@ class Supervisor:
         for name, work in (
             ("telemetry", partial(self._tell_readings, reader)),
             ("claims", partial(self._held_claims.keep, self._workers.devices)),
-            ("its log", keep_log_small),
-            ("other clusters", self._watch_others),
+            ("its log, its pack and other clusters", self._keep_house),
             ("memory limits", self._workers.keep_limits),
-            ("its pack", _keep_pack),
         ):
             self._lasting.keep(work, name, self._failing)
 
@@ -340,15 +336,22 @@ class Supervisor:
         self.send(replace(facts, running=self._workers.running(), clusters=self._others))
         self._programs.tell()
 
-    async def _watch_others(self) -> None:
-        """Report each cluster of this user that comes to this host after the facts were sent."""
+    async def _keep_house(self) -> None:
+        """Empty a full log, and report each of this user's clusters that comes to this host.
+
+        No other agent sweeps a pack that was touched lately.
+        """
         while True:
-            await asyncio.sleep(LOOK_EVERY_S)
+            keep_log_small()
+            if PACK:
+                with contextlib.suppress(OSError):
+                    os.utime(PACK)
             if (before := self._others) is not None:
                 self._others = self._socket.others(self._configure.cluster_id)
                 for cluster in sorted({*self._others} - {*before}):
                     hint = "give each a part with gpus=, workers= and memory="
                     self.send(Trouble(f"your cluster {cluster} runs here now, too: {hint}"))
+            await asyncio.sleep(LOOK_EVERY_S)
 
     async def _tell_readings(self, reader: TelemetryReader) -> None:
         """Send telemetry at each interval while there is a head."""
@@ -418,13 +421,6 @@ class Supervisor:
 
 async def _hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     writer.close()
-
-
-async def _keep_pack() -> None:
-    """Have no other agent sweep the pack that this one runs from."""
-    while PACK:
-        os.utime(PACK)
-        await asyncio.sleep(TOUCH_PACK_S)
 
 
 async def _own_address(reach: Reach) -> str:

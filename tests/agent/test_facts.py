@@ -1,18 +1,17 @@
-"""What a host is, gathered once."""
+"""What a host is, gathered once; versions come from metadata, and the first on the path wins."""
 
+import importlib.metadata
 import os
 import platform
 import sys
 import time
+from pathlib import Path
 
 from gputui.agent import facts
-from gputui.agent.facts import gather_facts
+from gputui.agent.facts import gather_facts, installed
 from gputui.agent.gpu.watch import DeviceWatch
 from gputui.process import procfs
 from gputui.process.cgroups import Cgroups, memory
-from gputui.protocol.agent import Facts
-from gputui.protocol.codec import encode
-from gputui.protocol.typed_codec import decode
 
 
 def test_the_facts_of_this_machine(nvml, watching, tmp_path):
@@ -28,12 +27,6 @@ def test_the_facts_of_this_machine(nvml, watching, tmp_path):
     assert 0 < found.memory_total_bytes <= procfs.memory().total_bytes
     assert "dask" in dict(found.packages)
     assert found.warnings == ()
-
-
-def test_facts_travel(nvml, watching, tmp_path):
-    nvml.set(gpus=[{"mig": [{}]}, {"processes": [{"pid": 1, "memory_mib": 1}]}])
-    found = gather_facts(watching(), scratch=tmp_path, environ={})
-    assert decode(encode(found), Facts) == found
 
 
 def test_an_nvml_that_hangs_does_not_hold_the_facts_up(nvml, tmp_path):
@@ -59,3 +52,38 @@ def test_a_control_groups_limit_counts_when_it_is_less_than_the_machine_has(tmp_
     assert memory(Cgroups(tmp_path, "0::/\n")).total_bytes == 1048576
     (tmp_path / "memory.max").write_text(str(2 * machine))
     assert memory(Cgroups(tmp_path, "0::/\n")).total_bytes == machine
+
+
+def install(folder: Path, name: str, version: str, suffix: str = "dist-info") -> None:
+    """Put a distribution's metadata into a folder, as pip leaves it."""
+    metadata = folder / f"{name}-{version}.{suffix}"
+    metadata.mkdir(parents=True)
+    file = metadata / ("METADATA" if suffix == "dist-info" else "PKG-INFO")
+    file.write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+
+
+def test_the_packages_that_matter_are_found_under_their_own_names(tmp_path):
+    install(tmp_path, "cupy_cuda13x", "14.2.0")
+    install(tmp_path, "dask_cuda", "26.10.0")
+    install(tmp_path, "requests", "2.32.0")
+    assert installed([str(tmp_path)]) == (("cupy-cuda13x", "14.2.0"), ("dask-cuda", "26.10.0"))
+
+
+def test_the_first_on_the_path_wins(tmp_path):
+    install(tmp_path / "user", "dask", "2026.8.0")
+    install(tmp_path / "system", "dask", "2024.1.0")
+    install(tmp_path / "system", "numpy", "1.26.4", "egg-info")
+    folders = [str(tmp_path / "missing"), str(tmp_path / "user"), str(tmp_path / "system")]
+    assert installed(folders) == (("dask", "2026.8.0"), ("numpy", "1.26.4"))
+
+
+def test_an_egg_info_that_is_a_file_and_one_that_is_empty_are_read(tmp_path):
+    (tmp_path / "scipy-1.8.0.egg-info").write_text("Name: scipy\nVersion: 1.8.0\n")
+    (tmp_path / "torch-2.0.dist-info").mkdir()
+    assert installed([str(tmp_path)]) == (("scipy", "1.8.0"), ("torch", ""))
+
+
+def test_what_this_interpreter_has_is_what_its_metadata_say():
+    versions = dict(installed())
+    for name in ("dask", "distributed", "numpy"):
+        assert versions[name] == importlib.metadata.version(name)

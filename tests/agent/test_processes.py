@@ -89,13 +89,6 @@ def test_a_process_that_cannot_be_seen_is_of_an_unknown_owner():
     assert Processes("abc").identify(2**22 + 1) == unseen(2**22 + 1)
 
 
-def test_a_process_is_looked_up_once(start):
-    process = start()
-    first_line(process)
-    processes = Processes("abc")
-    assert processes.identify(process.pid) is processes.identify(process.pid)
-
-
 def test_a_command_cannot_write_on_the_terminal_that_shows_it(start):
     process = start(WAIT_FOR_END_OF_INPUT + "\n# \x1b[2J\n")
     first_line(process)

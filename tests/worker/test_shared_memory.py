@@ -165,15 +165,6 @@ def test_what_a_forked_child_has_mapped_takes_no_other_array(here: Location) -> 
     assert mappings() == 0
 
 
-def test_an_offer_says_where_its_file_is(mapped_files: MappedFiles, here: Location) -> None:
-    view = taken(mapped_files, here)
-    del view
-    [mapped] = mapped_files.offered().values()
-    assert mapped.descriptor is not None
-    assert mapped.offer == (mapped.descriptor, os.fstat(mapped.descriptor).st_ino, SIZE)
-    mapped_files.drop((mapped,))
-
-
 def test_a_child_may_drop_arrays_though_another_thread_held_the_lock(
     mapped_files: MappedFiles, here: Location
 ) -> None:
