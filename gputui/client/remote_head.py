@@ -297,16 +297,14 @@ class RemoteHead:
         """Return the cluster that is meant; raises UsageError."""
         running = {cluster.name: cluster for cluster in reversed(found)}
         where, name = self._host.name, self.name
-        if name in running:
-            return running[name]
+        if name in running or (len(running) == 1 and not name):
+            return running.get(name) or found[0]
+        listed = ", ".join(running)
         if not running:
             raise UsageError(f"no cluster of yours runs on {where}")
-        listed = ", ".join(running)
         if name:
             raise UsageError(f"no cluster is called {name!r} on {where}; running there: {listed}")
-        if len(running) > 1:
-            raise UsageError(f"say which cluster, {self.login}:NAME; running: {listed}")
-        return next(iter(running.values()))
+        raise UsageError(f"say which cluster, {self.login}:NAME; running: {listed}")
 
     async def _forwarded_socket(self, there: str) -> str:
         """Return the path here that leads to a socket there; raises OSError."""

@@ -88,7 +88,11 @@ def _text_of(hosts: str | Path | Iterable[str] | None) -> tuple[str, str]:
         return "\n".join(lines), ""
     if hosts == "-":
         return _text(sys.stdin.buffer.read(MAX_BYTES + 1), "standard input"), ""
-    _refuse_code(hosts)
+    if hosts.endswith(".py") or ".py:" in hosts:
+        raise UsageError(f"{hosts}: is Python; to run it: gputui HOSTS --run {hosts}")
+    if hosts.endswith(".ipynb"):
+        hint = "open it in Jupyter, where GPUCluster(…) starts a cluster and connect(…) uses one"
+        raise UsageError(f"{hosts}: is a notebook; {hint}")
     is_path = any("/" in word for word in hosts.split() if "=" not in word and "://" not in word)
     if is_path or hosts.endswith(".txt") or os.path.exists(hosts):  # noqa: PTH110
         return _read(Path(hosts))
@@ -131,12 +135,3 @@ def _text(data: bytes, source: str) -> str:
     if "\0" in text:
         raise UsageError(f"{source}: not a text: it has a zero byte")
     return text
-
-
-def _refuse_code(hosts: str) -> None:
-    """Raise UsageError where Python code stands in place of hosts."""
-    if hosts.endswith(".py") or ".py:" in hosts:
-        raise UsageError(f"{hosts}: is Python; to run it: gputui HOSTS --run {hosts}")
-    if hosts.endswith(".ipynb"):
-        hint = "open it in Jupyter, where GPUCluster(…) starts a cluster and connect(…) uses one"
-        raise UsageError(f"{hosts}: is a notebook; {hint}")

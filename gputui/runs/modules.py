@@ -11,6 +11,7 @@ Source: Dask's documentation of plugins; they reach the workers that come later,
 
 import asyncio
 import contextlib
+import pkgutil
 import sys
 import time
 from collections.abc import Collection, Container, Iterator, Mapping, Sequence
@@ -160,16 +161,15 @@ def _found(folder: Path, parent: str) -> Iterator[tuple[str, Path]]:
     """Yield (module, its file) of a folder, and of the packages in it."""
     if parent.count(".") > DEEPEST:
         return
-    with contextlib.suppress(OSError):
-        for path in sorted(folder.iterdir()):
-            name = parent + path.stem
-            if not path.stem.isidentifier():
-                continue
-            if path.suffix == ".py" and path.stem != "__init__":
-                yield name, path
-            elif (path / "__init__.py").is_file():
-                yield name, path / "__init__.py"
-                yield from _found(path, f"{name}.")
+    for _, name, is_package in pkgutil.iter_modules([str(folder)], parent):
+        path = folder / name.rpartition(".")[2]
+        if not path.name.isidentifier():
+            continue
+        if is_package:
+            yield name, path / "__init__.py"
+            yield from _found(path, f"{name}.")
+        elif (path.parent / f"{path.name}.py").is_file():
+            yield name, path.parent / f"{path.name}.py"
 
 
 class SchedulerModules(SchedulerPlugin):  # type: ignore[misc]

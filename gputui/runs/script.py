@@ -25,7 +25,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from traceback import format_exception
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import Any
 
 from gputui.client.head_connection import HeadConnection
@@ -56,7 +56,9 @@ def main() -> None:
             os.write(error_file, exit_.code.encode())
         raise
     except BaseException as error:
-        error.__traceback__ = _below_this_file(error.__traceback__)
+        trace = error.__traceback__
+        assert trace and trace.tb_next  # this function and `_execute`, which are not the script's
+        error.__traceback__ = trace.tb_next.tb_next
         stopped = _lost_cluster(error) and _was_stopped(error_file)
         os.ftruncate(error_file, 0)
         os.write(error_file, "".join(format_exception(error)).encode(errors="replace"))
@@ -153,12 +155,6 @@ def _execute(script: str) -> None:
     sys.path.insert(0, _cluster()[2])
     code = compile(Path(script).read_bytes(), module.__file__, "exec", dont_inherit=True)
     exec(code, module.__dict__)
-
-
-def _below_this_file(traceback: TracebackType | None) -> TracebackType | None:
-    while traceback and traceback.tb_frame.f_code.co_filename == __file__:
-        traceback = traceback.tb_next
-    return traceback
 
 
 def _lost_cluster(error: BaseException | None) -> bool:
