@@ -40,7 +40,6 @@ PRIVATE = {
         "distributed TLSBackend._listener_class",
         "distributed TLSListener._prepare_stream",
         "distributed WorkerState._select_workers_for_gather",
-        "textual LinuxDriver._get_terminal_size",
     },
     "attributes": {
         "_cluster_info",  # distributed Cluster

@@ -68,6 +68,8 @@ def run_screen(
     if os.environ.get("TERM") == "dumb":
         print("gputui: TERM is dumb: the screen cannot be drawn; use --run", file=sys.stderr)
         return ExitCode.WRONG_USAGE
+    for name in ("COLUMNS", "LINES"):  # a shell may export them; Textual 8.2 believes them
+        os.environ.pop(name, None)
     if os.environ.get("TERM") == "linux":
         theme = theme or WITHOUT_COLOUR
     remembered = Remembered(location(simulated=simulated))

@@ -32,9 +32,9 @@ WIDTH, NAME_CELLS, KEY_CELLS = 78, 15, 5
 def found(
     commands: Iterable[Command], wanted: str, why_not: Callable[[Command], str]
 ) -> list[Command]:
-    """Return the commands whose names match the typed text, then those that do something so called.
+    """Return the commands whose name matches the typed text, then those whose description holds it.
 
-    Available ones come first. With nothing typed all are in their own order.
+    Available ones come first. With nothing typed they are in their own order.
     """
     match = Matcher(wanted).match if wanted else lambda _name: 1.0
     scored = [

@@ -1,8 +1,8 @@
 """Textual's way to the terminal, and the parts of Textual that it uses without being promised them.
 
 `driver` reads keys and pastes, and writes; `cells` finds the cells of a frame that changed. Nothing
-else in this package's parent touches what Textual keeps to itself. A release of Textual in which
-one of these is gone is refused with a sentence, before anything is drawn.
+else in this package's parent touches what Textual keeps to itself. A release of Textual without
+one of the names is refused with a sentence, before anything is drawn.
 """
 
 import contextlib
@@ -16,14 +16,13 @@ from gputui.errors import GputuiError
 PRIVATE = (
     "textual._xterm_parser:XTermParser.feed",
     "textual._xterm_parser:XTermParser.tick",
-    "textual.drivers.linux_driver:LinuxDriver._get_terminal_size",
     "textual.drivers.linux_driver:LinuxDriver.run_input_thread",
     "textual.drivers.linux_driver:LinuxDriver.start_application_mode",
     "textual.drivers.linux_driver:LinuxDriver.process_message",
     "textual.drivers.linux_driver:LinuxDriver.write",
 )
 """Names below a module, by import."""
-ATTRIBUTES = ("_app", "_file", "_loop", "exit_event", "fileno")
+ATTRIBUTES = ("_app", "_loop", "exit_event", "fileno")
 """What an instance of the driver has."""
 
 

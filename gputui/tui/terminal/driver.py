@@ -21,7 +21,7 @@ import time
 from codecs import getincrementaldecoder
 from collections.abc import Iterator
 from types import FrameType
-from typing import Any, TextIO, cast
+from typing import Any
 
 from textual._xterm_parser import XTermParser
 from textual.app import App
@@ -50,8 +50,6 @@ LONE = re.compile(r"\x1b(?=[^\[\]OPX^_])")
 """An escape key: not what begins a sequence."""
 HANG_UP_S = 3.0
 """For how long a screen may take to end in order once its terminal is gone."""
-WITHOUT_SIZE = (80, 24)
-"""The size of a terminal that does not say."""
 
 
 class Input:
@@ -112,17 +110,6 @@ class CellDriver(LinuxDriver):
         require()
         super().__init__(app, **options)
         self._cells = Cells()
-
-    def _get_terminal_size(self) -> tuple[int, int]:
-        """Return the size of the terminal that is drawn to.
-
-        Textual 8.2 believes COLUMNS and LINES, which a shell may export and readline sets.
-        """
-        try:
-            columns, lines = os.get_terminal_size(cast("TextIO", self._file).fileno())
-        except OSError:
-            return WITHOUT_SIZE
-        return columns or WITHOUT_SIZE[0], lines or WITHOUT_SIZE[1]
 
     def run_input_thread(self) -> None:
         """Read the terminal's input until the screen or the terminal ends."""
