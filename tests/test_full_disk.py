@@ -249,29 +249,30 @@ def files_of_at_most(size_bytes: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-@pytest.mark.parametrize("size_bytes", [0, 1, 127, 128, 4096, 79_000])
-def test_an_array_that_does_not_fit_is_not_there(tmp_path: Path, size_bytes: int) -> None:
-    array = np.ones((100, 100))
-    with files_of_at_most(size_bytes), pytest.raises(RunError, match="File too large"):
-        output.save_arrays(tmp_path / "saved", {"u": array}, lambda block: block)
-    assert not (tmp_path / "saved").exists()
+def save_array(path: Path) -> None:
+    output.save_arrays(path, {"u": np.ones((100, 100))}, lambda block: block)
 
 
-@pytest.mark.parametrize("size_bytes", [0, 1, 4096])
-def test_a_report_that_does_not_fit_is_not_there(tmp_path: Path, size_bytes: int) -> None:
-    path = tmp_path / "report.html"
-    with files_of_at_most(size_bytes), pytest.raises(OSError, match="File too large"):
-        write_over(path, b"x" * 10_000)
-    assert not path.exists()
+def draw(path: Path) -> None:
+    draw_file(Figure("line", "title", x=tuple(range(50)), y=tuple(range(50))), path)
 
 
-@pytest.mark.parametrize("suffix", [".png", ".pdf", ".svg"])
-@pytest.mark.parametrize("size_bytes", [0, 1, 5_000])
-def test_a_figure_that_does_not_fit_is_not_there(
-    tmp_path: Path, suffix: str, size_bytes: int
+@pytest.mark.parametrize(
+    ("name", "make", "error", "sizes"),
+    [
+        ("saved", save_array, RunError, (0, 1, 127, 128, 4096, 79_000)),
+        ("report.html", lambda path: write_over(path, b"x" * 10_000), OSError, (0, 1, 4096)),
+        *((f"figure.{form}", draw, UsageError, (0, 1, 5_000)) for form in ("png", "pdf", "svg")),
+    ],
+)
+def test_an_output_that_does_not_fit_is_not_there(
+    tmp_path: Path,
+    name: str,
+    make: Callable[[Path], None],
+    error: type[Exception],
+    sizes: tuple[int, ...],
 ) -> None:
-    figure = Figure("line", "title", x=tuple(range(50)), y=tuple(range(50)))
-    path = tmp_path / f"figure{suffix}"
-    with files_of_at_most(size_bytes), pytest.raises(UsageError, match="File too large"):
-        draw_file(figure, path)
-    assert not path.exists()
+    for size_bytes in sizes:
+        with files_of_at_most(size_bytes), pytest.raises(error, match="File too large"):
+            make(tmp_path / name)
+        assert not (tmp_path / name).exists()

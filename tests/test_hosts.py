@@ -41,11 +41,8 @@ def test_defaults_hold_for_the_lines_after_them_only() -> None:
 def test_every_bad_line_is_reported_at_once() -> None:
     with pytest.raises(HostsError) as caught:
         parse_hosts("a gpu=0\nok\nb memory=much\nc:99999", "hosts.txt")
-    assert [problem[:12] for problem in caught.value.problems] == [
-        "hosts.txt:1:",
-        "hosts.txt:3:",
-        "hosts.txt:4:",
-    ]
+    said = [problem[:12] for problem in caught.value.problems]
+    assert said == ["hosts.txt:1:", "hosts.txt:3:", "hosts.txt:4:"]
     assert "did you mean 'gpus'?" in caught.value.problems[0]
 
 
@@ -81,26 +78,9 @@ def test_a_name_in_another_script_is_a_name() -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "a;rm",
-        "$(x)",
-        "`x`",
-        "-oProxyCommand=x",
-        "a b",
-        "a gpus=",
-        "a gpus=3-1",
-        "a gpus=0,0",
-        "a:",
-        "a:0",
-        "a env.=1",
-        "a env.1X=1",
-        "a workers=0",
-        "x[1-",
-        "x[1-99999999]",
-        "@a",
-        "a/b",
-        "a python=",
-        "\x00\x01",
-        "*nthreads=2",
+        *("a;rm", "$(x)", "`x`", "-oProxyCommand=x", "a b", "a gpus=", "a gpus=3-1"),
+        *("a gpus=0,0", "a:", "a:0", "a env.=1", "a env.1X=1", "a workers=0", "x[1-"),
+        *("x[1-99999999]", "@a", "a/b", "a python=", "\x00\x01", "*nthreads=2"),
     ],
 )
 def test_what_is_no_host_line_is_named_with_its_number(line: str) -> None:

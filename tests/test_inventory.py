@@ -86,19 +86,10 @@ EXIT_CODES = {
     "INTERRUPTED": 130,
 }
 ERRORS = {
-    "UsageError": 2,
-    "HostsError": 2,
-    "PresetError": 2,
-    "ClusterError": 3,
-    "HostError": 3,
-    "ClusterTimeoutError": 3,
-    "HeadError": 3,
-    "FolderError": 3,
-    "StoppedError": 3,
-    "OtherVersionError": 3,
-    "RunError": 1,
-    "ProtocolError": 1,
-    "DevicesError": 1,
+    **dict.fromkeys(("RunError", "ProtocolError", "DevicesError"), 1),
+    **dict.fromkeys(("UsageError", "HostsError", "PresetError"), 2),
+    **dict.fromkeys(("ClusterError", "HostError", "ClusterTimeoutError", "HeadError"), 3),
+    **dict.fromkeys(("FolderError", "StoppedError", "OtherVersionError"), 3),
 }
 """Each error, and the exit code of the command that it ends."""
 

@@ -374,12 +374,6 @@ def test_numbers_that_are_not_finite_stand_in_the_way_of_no_figure(
     runs.draw_file(figure, tmp_path / "figure.png")
 
 
-def test_a_figure_of_a_record_that_cannot_be_drawn_says_so_and_nothing_more() -> None:
-    said = figure_text({"kind": "bar", "title": "x", "labels": ["a"], "y": ["?"]})
-    assert said.startswith("its figure cannot be drawn (ValueError: ")
-    assert "\n" not in said
-
-
 def test_what_is_not_finite_stays_valid_json_in_a_record() -> None:
     run = recording()
     run.keep({"result": {"worst": ODD[0]}, "figure": asdict(ODD_FIGURES[0])})

@@ -40,7 +40,7 @@ def test_text_has_semicolons_for_lines_and_commas_for_names() -> None:
         (b"\xff\xfe\x00", "not a text in UTF-8"),
         (b"", "is empty: it names no host; write one a line"),
         (b"# gpu-a\n\n", "has comments only: it names no host"),
-        (b"a" * 2**21, "a hosts file of more than"),
+        (b"a" * 2**21, "a hosts file of more than 1048576 bytes"),
     ],
     ids=["zeros", "latin", "empty", "comments", "large"],
 )

@@ -41,6 +41,13 @@ def started(tmux: Tmux, gputui: Command) -> Window:
     return screen
 
 
+def attached_in(tmux: Tmux, lab: Command) -> Window:
+    """Return a terminal with a screen on a cluster whose workers are up."""
+    screen = tmux.open("attach", env=lab.env)
+    screen.sees("workers 2/2", "cpu1")
+    return screen
+
+
 def left_running(screen: Window) -> None:
     """Leave the screen, and the cluster running."""
     screen.press("q")
@@ -141,8 +148,7 @@ def own_lab(gputui: Command) -> Command:
 def test_a_screen_takes_up_a_cluster_that_is_started_again_elsewhere(
     own_lab: Command, tmux: Tmux
 ) -> None:
-    screen = tmux.open("attach", env=own_lab.env)
-    screen.sees("workers 2/2")
+    screen = attached_in(tmux, own_lab)
     pid = listed(own_lab)["pid"]
     os.kill(pid, signal.SIGKILL)
     screen.sees("has not answered since")
@@ -224,8 +230,7 @@ def test_a_read_only_screen_takes_away_what_changes_things(lab: Command, tmux: T
 def test_a_head_that_dies_is_a_banner_and_the_screen_can_be_left(
     own_lab: Command, tmux: Tmux
 ) -> None:
-    screen = tmux.open("attach", env=own_lab.env)
-    screen.sees("workers 2/2")
+    screen = attached_in(tmux, own_lab)
     os.kill(listed(own_lab)["pid"], signal.SIGKILL)
     screen.sees("has not answered since", "has ended", "q quit")
     screen.type("R")
@@ -289,8 +294,7 @@ def test_a_paste_in_the_body_does_nothing_whatever_bytes_it_holds(attached: Atta
 
 @pytest.mark.slow
 def test_a_worker_is_restarted_and_retired_from_its_row(lab: Command, tmux: Tmux) -> None:
-    screen = tmux.open("attach", env=lab.env)
-    screen.sees("workers 2/2", "cpu1")
+    screen = attached_in(tmux, lab)
     screen.type("jR")
     screen.sees("Restart localhost:cpu0?")
     answer(screen, "y", "Restart localhost:cpu0?")
@@ -307,12 +311,6 @@ def test_a_worker_is_restarted_and_retired_from_its_row(lab: Command, tmux: Tmux
     answer(screen, "y", "start 1")
     screen.sees("workers 2/2")
     left_running(screen)
-
-
-def test_without_a_terminal_it_says_so_and_points_to_run(gputui: Command) -> None:
-    done = gputui("--demo", "2x2")
-    assert done.returncode == 2
-    assert "terminal" in done.stderr and "--run" in done.stderr
 
 
 @pytest.mark.slow
@@ -351,8 +349,7 @@ def test_a_seed_makes_the_same_cluster_again(gputui: Command, tmux: Tmux) -> Non
 
 
 def test_a_run_is_cancelled_from_the_screen_and_the_cluster_stays(lab: Command, tmux: Tmux) -> None:
-    screen = tmux.open("attach", env=lab.env)
-    screen.sees("workers 2/2")
+    screen = attached_in(tmux, lab)
     screen.type(":run random-sum size=400000")
     screen.press("Enter")
     screen.sees("STATE", "● running   random-sum")
@@ -366,8 +363,7 @@ def test_a_run_is_cancelled_from_the_screen_and_the_cluster_stays(lab: Command, 
 
 
 def test_a_preset_that_raises_is_a_failed_run_with_its_reason(lab: Command, tmux: Tmux) -> None:
-    screen = tmux.open("attach", env=lab.env)
-    screen.sees("workers 2/2")
+    screen = attached_in(tmux, lab)
     screen.type(":run matmul size=30000")
     screen.press("Enter")
     screen.sees("✖ failed", "matmul would take", "on each worker")
@@ -389,8 +385,7 @@ def test_the_hosts_file_is_read_again_with_a_preview(gputui: Command, tmux: Tmux
 
 
 def test_a_host_is_refused_where_the_cluster_is_on_loopback(lab: Command, tmux: Tmux) -> None:
-    screen = tmux.open("attach", env=lab.env)
-    screen.sees("workers 2/2")
+    screen = attached_in(tmux, lab)
     screen.type(":add gpu-d gpus=0,1")
     screen.press("Enter")
     screen.sees("loopback only")
