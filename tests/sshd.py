@@ -351,7 +351,7 @@ def running_sshd(folder: Path, count: int) -> Iterator[SshHosts]:
     hosts.make_keys()
     addresses = [f"127.0.0.{2 + number}" for number in range(count)]
     made = [
-        SshHost(f"ssh{number}", address, _free_port(address), getpass.getuser())
+        SshHost(f"ssh{number}", address, free_port(address), getpass.getuser())
         for number, address in enumerate(addresses, 1)
     ]
     hosts.describe(*made)
@@ -497,7 +497,7 @@ def _ip(arguments: str) -> str:
     return done.stdout
 
 
-def _free_port(address: str) -> int:
+def free_port(address: str = "127.0.0.1") -> int:
     with socket.create_server((address, 0)) as server:
         port: int = server.getsockname()[1]
         return port

@@ -4,7 +4,6 @@ import ast
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -19,6 +18,7 @@ import yaml
 import gputui
 from gputui.engine.dask_settings import SETTINGS, devices_preferred, given_json
 from gputui.settings import KEYS, WORKER_KEYS, Settings
+from tests.sshd import free_port
 
 PROGRAM = """
 import dataclasses, json, os, sys
@@ -189,13 +189,6 @@ def test_every_setting_holds_on_scheduler_and_workers(tmp_path: Path, way: str) 
     assert {field: starter[field] for field in own} == own
     assert not any(getattr(Settings(), field) == value for field, value in own.items())
     assert (starter["address"], starter["interval"]) == (f"tls://127.0.0.1:{port}", 3)
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def test_every_key_that_is_set_or_read_is_one_of_those_tested() -> None:

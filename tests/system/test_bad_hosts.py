@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sshd import AsyncsshServer, Namespaces, SshHost, SshHosts
+from tests.sshd import AsyncsshServer, Namespaces, SshHost, SshHosts, free_port
 from tests.system.conftest import Command
 
 Start = Callable[..., AsyncsshServer]
@@ -58,19 +58,13 @@ def alias(hosts: SshHosts, name: str, **settings: object) -> None:
     hosts.config.write_text(hosts.config.read_text() + section)
 
 
-def closed_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
-
-
 @pytest.mark.slow
 def test_every_bad_host_is_told_with_its_hint_and_the_good_one_computes(
     gputui: Command, start_asyncssh: Start, ssh_folder: SshHosts, silent_port: int
 ) -> None:
     start_asyncssh("good", banner='Welcome!\n["Pong", 7]\nno newline at the end: ')
     start_asyncssh("strict", lets_in=False)
-    alias(ssh_folder, "closed", Port=closed_port())
+    alias(ssh_folder, "closed", Port=free_port())
     alias(ssh_folder, "silent", Port=silent_port)
     alias(ssh_folder, "unknown", UserKnownHostsFile=gputui.folder / "knows_nobody")
     for name in ("nopython", "nodask", "olddask", "nogpu"):

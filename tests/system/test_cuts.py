@@ -34,14 +34,20 @@ def sockets(hosts: SshHosts) -> list[Path]:
     return [path for host in hosts.hosts for path in hosts.folder.glob(f"{host.name}/gputui/*")]
 
 
+def ends(run: Run, gputui: Command, hosts: SshHosts, status: int, says: str = "") -> str:
+    """Wait for the command to end, and until nothing is left on any host; return its stdout."""
+    code, out, err = run.end()
+    assert (code, says in err) == (status, True), err
+    run.assert_nothing_left()
+    gputui.assert_nothing_left()
+    assert sockets(hosts) == []
+    return out
+
+
 def test_a_connection_cut_at_the_start_is_told(gputui: Command, openssh_hosts: SshHosts) -> None:
     run = Run(gputui, hosts_file(gputui, openssh_hosts), "easy")
     cut(run)
-    status, _, err = run.end()
-    assert (status, "ssh1: " in err) == (3, True), err
-    run.assert_nothing_left()
-    gputui.assert_nothing_left()
-    assert sockets(openssh_hosts) == []
+    ends(run, gputui, openssh_hosts, 3, "ssh1: ")
 
 
 @pytest.mark.slow
@@ -51,11 +57,7 @@ def test_hosts_that_are_being_reached_when_the_scheduler_dies_are_let_go(
     run = Run(gputui, hosts_file(gputui, openssh_hosts, count=2), "easy")
     found(lambda: run.pid_of("relay"))
     os.kill(found(lambda: run.pid_of("scheduler")), signal.SIGKILL)
-    status, _, err = run.end()
-    assert (status, "the scheduler was killed by SIGKILL" in err) == (3, True), err
-    run.assert_nothing_left()
-    gputui.assert_nothing_left()
-    assert sockets(openssh_hosts) == []
+    ends(run, gputui, openssh_hosts, 3, "the scheduler was killed by SIGKILL")
 
 
 @pytest.mark.slow
@@ -70,11 +72,7 @@ def test_a_connection_cut_while_it_computes_is_made_again_and_no_task_notices(
     wait_until(lambda: run.pid_of("relay") not in (None, before))
     assert run.pid_of("worker") == worker
     (gputui.folder / "go").touch()
-    status, out, err = run.end()
-    assert status == 0, err
-    assert json.loads(out)["restarts"] == 0
-    run.assert_nothing_left()
-    gputui.assert_nothing_left()
+    assert json.loads(ends(run, gputui, openssh_hosts, 0))["restarts"] == 0
 
 
 @pytest.mark.slow
@@ -86,11 +84,7 @@ def test_a_connection_cut_at_the_stop_leaves_nothing(
     run.process.send_signal(signal.SIGINT)
     wait_until(lambda: not run.pid_of("scheduler"))
     cut(run)
-    status, _, err = run.end()
-    assert (status, "interrupted" in err) == (130, True), err
-    run.assert_nothing_left()
-    gputui.assert_nothing_left()
-    assert sockets(openssh_hosts) == []
+    ends(run, gputui, openssh_hosts, 130, "interrupted")
 
 
 @pytest.mark.slow
@@ -101,11 +95,7 @@ def test_hosts_whose_head_is_killed_end_everything_with_the_lease(
     run = Run(gputui, hosts_file(gputui, namespace_hosts), task)
     run.hanging_worker()
     os.kill(found(lambda: run.pid_of("head")), signal.SIGKILL)
-    status, _, err = run.end()
-    assert (status, "head is gone" in err) == (3, True), err
-    run.assert_nothing_left()
-    gputui.assert_nothing_left()
-    assert sockets(namespace_hosts) == []
+    ends(run, gputui, namespace_hosts, 3, "head is gone")
 
 
 @pytest.mark.slow

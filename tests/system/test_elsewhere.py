@@ -22,7 +22,7 @@ from gputui.client.remote_head import RemoteHead
 from gputui.errors import UsageError
 from gputui.fleet.stages import Question
 from tests.processes import processes_of
-from tests.sshd import AsyncsshServer, Namespaces, SshHost, SshHosts, _free_port, wait_for_ssh
+from tests.sshd import AsyncsshServer, Namespaces, SshHost, SshHosts, free_port, wait_for_ssh
 from tests.system import hang
 from tests.system.conftest import BOUND_S, GONE_S, Command, a_command, found, wait_until
 from tests.system.lab import HERE, in_a_terminal, shown
@@ -165,7 +165,7 @@ def test_a_run_whose_ssh_connection_is_cut_says_that_the_cluster_goes_on(
 def test_a_login_that_forbids_forwarding_is_refused_before_anything_starts_there(
     gputui: Command, ssh_folder: SshHosts, setting: str, option: str
 ) -> None:
-    host = SshHost("login", "127.0.0.9", _free_port("127.0.0.9"), getpass.getuser())
+    host = SshHost("login", "127.0.0.9", free_port("127.0.0.9"), getpass.getuser())
     ssh_folder.describe(host)
     ssh_folder.start_sshd(host, settings=f"{setting}\n", forwarding="")
     gputui.env |= ssh_folder.environment

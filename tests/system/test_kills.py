@@ -5,7 +5,6 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -53,23 +52,8 @@ SIDE_BY_SIDE = 3
 """Most of a run that is killed is waiting: so many go on at once."""
 
 
-@dataclass(frozen=True, slots=True)
-class Kill:
-    """When, what the task is, and what is sent to whom."""
-
-    moment: str
-    task: str
-    victim: str
-    number: signal.Signals
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """How the command of a run ended that was killed."""
-
-    status: int
-    out: str
-    err: str
+Kill = tuple[str, str, str, signal.Signals]  # when, what the task is, what is sent to whom
+Ended = tuple[int, str, str]  # the command's exit status, stdout and stderr
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +62,7 @@ def play(
 ) -> Iterator[Callable[[Kill], Ended]]:
     """A function that returns how a kill ended; they are played side by side from the first on."""
     chosen = [item for item in request.session.items if "play" in getattr(item, "fixturenames", ())]
-    kills = [Kill(*item.callspec.params["case"][:4]) for item in chosen]
+    kills = [item.callspec.params["case"][:4] for item in chosen]
     with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
         ends = {kill: pool.submit(played, kill, tmp_path_factory.mktemp("kill")) for kill in kills}
         yield lambda kill: ends[kill].result()
@@ -87,14 +71,15 @@ def play(
 
 def played(kill: Kill, folder: Path) -> Ended:
     """Run, kill, and see that nothing is left."""
+    moment, task, victim, number = kill
     with a_command(folder) as gputui:
-        if kill.victim in ("command", "head", "scheduler"):  # all others are to be replaced
+        if victim in ("command", "head", "scheduler"):  # all others are to be replaced
             gputui.env["DASK_GPUTUI__LEASE"] = "2"
-        run = Run(gputui, HOST, kill.task)
-        os.kill(run.reach(kill.moment, kill.victim), kill.number)
-        if kill.moment == "start":
+        run = Run(gputui, HOST, task)
+        os.kill(run.reach(moment, victim), number)
+        if moment == "start":
             (folder / "go").touch()
-        ended = Ended(*run.end())
+        ended = run.end()
         run.assert_nothing_left()
         gputui.assert_nothing_left()
     return ended
@@ -106,11 +91,11 @@ def test_a_kill_is_told_and_leaves_nothing(
     play: Callable[[Kill], Ended], case: tuple[str, str, str, signal.Signals, int, str]
 ) -> None:
     *kill, exit_code, says = case
-    ended = play(Kill(*kill))
-    assert (ended.status, says in ended.err) == (exit_code, True), ended.err
-    assert "Traceback" not in ended.err
+    status, out, err = play(tuple(kill))
+    assert (status, says in err) == (exit_code, True), err
+    assert "Traceback" not in err
     if exit_code == 0:
-        assert json.loads(ended.out)["result"] == {"value": hang.VALUE}
+        assert json.loads(out)["result"] == {"value": hang.VALUE}
 
 
 @pytest.mark.slow
