@@ -107,14 +107,11 @@ class WorkerOutput:
             self._dropped += len(self._unsent) == LINES_A_SENDING
             self._unsent.append(text)
             if self._sending is None:
-                loop = asyncio.get_running_loop()
-                self._sending = loop.call_later(self._wait_s(), self._send_lines)
-
-    def _wait_s(self) -> float:
-        """Return when the next sending is due: one every so often, but the first few at once."""
-        now = time.monotonic()
-        self._due_at = max(self._due_at, now - SENDINGS_AT_ONCE * SEND_EVERY_S) + SEND_EVERY_S
-        return max(0.0, self._due_at - now)
+                # One sending every so often, but the first few at once.
+                earliest_s = time.monotonic() - SENDINGS_AT_ONCE * SEND_EVERY_S
+                self._due_at = max(self._due_at, earliest_s) + SEND_EVERY_S
+                wait_s = max(0.0, self._due_at - time.monotonic())
+                self._sending = asyncio.get_running_loop().call_later(wait_s, self._send_lines)
 
     def _send_lines(self) -> None:
         self._sending = None

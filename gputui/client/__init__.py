@@ -1,4 +1,4 @@
 """A frontend's hold on a cluster: start or find its head, attach, scale, run, stop.
 
-Only `gpucluster`, `running` and `adaptive` import distributed.
+Only `gpucluster`, `running` and `keywords` import distributed.
 """

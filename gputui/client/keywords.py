@@ -1,17 +1,30 @@
-"""`LocalCluster`'s and `LocalCUDACluster`'s keywords → gputui's own arguments.
+"""The arguments of Dask's clusters, and of their `adapt` → gputui's own.
 
-Those that mean something are taken; for the others the error says what to write.
+Those of `LocalCluster` and `LocalCUDACluster` that mean something are taken; for the others the
+error says what to write. The number of workers follows the work in the head, if it can.
 """
 
+import inspect
 import json
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
+import dask.config
+from dask.utils import parse_timedelta
+from distributed.deploy import adaptive
+from distributed.scheduler import Scheduler
+from distributed.system import MEMORY_LIMIT
+from tornado.ioloop import PeriodicCallback
+
+from gputui.engine.overrides import overriding
 from gputui.errors import UsageError
+from gputui.presets.definition import close_names
+from gputui.protocol.frontend import Adapt
 from gputui.protocol.starter import ConfigureHead
 from gputui.settings import KEYS, parse_settings
 
@@ -128,7 +141,8 @@ fastest way between workers by themselves
     """
     translated = Translated()
     problems = []
-    known = {field: key for key, (field, _) in KEYS.items() if field in _OF_HEADS}
+    of_heads = {each.name for each in fields(ConfigureHead)}
+    known = {field: key for key, (field, _) in KEYS.items() if field in of_heads}
     for name, value in given.items():
         if name in _TAKEN:
             if value is not None or name in UNLIMITED:
@@ -141,7 +155,10 @@ fastest way between workers by themselves
             else:
                 translated.settings[name] = getattr(read, name)
         elif name not in REFUSED:
-            problems.append(f"{name}={value!r}: {_unknown(name, known)}")
+            own = ("hosts", "workers", "min_workers", "timeout")
+            close = close_names(name, [*_TAKEN, *known, *own])
+            hint = f" (did you mean {close}?)" if close else ""
+            problems.append(f"{name}={value!r}: no such keyword{hint}")
         elif value is not None and value not in HARMLESS.get(name, ()):
             problems.append(f"{name}={value!r}: {REFUSED[name]}")
     if problems:
@@ -171,8 +188,6 @@ def whole_number(name: str, value: Any) -> int | None:
 def seconds(name: str, value: Any) -> float | None:
     """Return a duration in seconds, given as a number or as "15s"; None stays None. Raises
     UsageError."""
-    from dask.utils import parse_timedelta
-
     return amount(name, value, parse_timedelta)
 
 
@@ -192,16 +207,6 @@ MOST_WORKERS = 1_000_000
 """Of one cluster: `model.bounds.WorkerNumber`."""
 
 
-_OF_HEADS = frozenset(each.name for each in fields(ConfigureHead))
-
-
-def _unknown(name: str, known: Iterable[str]) -> str:
-    from gputui.presets.definition import close_names
-
-    close = close_names(name, [*_TAKEN, *known, "hosts", "workers", "min_workers", "timeout"])
-    return "no such keyword" + (f" (did you mean {close}?)" if close else "")
-
-
 def _devices(into: Translated, value: Any) -> None:
     listed = value.split(",") if isinstance(value, str) else value
     listed = [listed] if isinstance(listed, int) else listed
@@ -210,8 +215,6 @@ def _devices(into: Translated, value: Any) -> None:
 
 def _memory(into: Translated, value: Any) -> None:
     if isinstance(value, float) and 0 < value <= 1:  # a share of this machine's, as Dask takes it
-        from distributed.system import MEMORY_LIMIT
-
         value = int(value * MEMORY_LIMIT)
     if value is None or value == 0:  # as Dask means them
         value = "none"
@@ -293,3 +296,84 @@ _TAKEN: Mapping[str, Callable[[Translated, Any], None]] = {
         for each in ("target", "spill", "pause", "terminate")
     },
 }
+
+
+@overriding(adapt="self", stop="self reason")
+class Adaptive(adaptive.Adaptive):  # type: ignore[misc]
+    """The bounds, and `stop`; nothing runs here, and nothing stops when this is dropped."""
+
+    def __init__(self, cluster: Any, **options: Any) -> None:
+        super().__init__(cluster, **{**options, "interval": 0})
+        interval = options.get("interval") or dask.config.get("distributed.adaptive.interval")
+        self.interval = parse_timedelta(interval, "seconds")
+        # Never started: it says to those who look at it that the number is adaptive.
+        shown = PeriodicCallback(lambda: None, self.interval * 1000)
+        self.periodic_callback: PeriodicCallback | None = shown
+        self.state = "running"
+        most = MOST_WORKERS if math.isinf(self.maximum) else int(self.maximum)
+        self._asked = cluster._ask(
+            Adapt(
+                0,
+                int(self.minimum),
+                most,
+                interval_s=self.interval,
+                wait_count=int(self.wait_count),
+                target_duration_s=self.target_duration,
+            )
+        )
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        if hasattr(self._asked, "__await__"):
+            yield from self._asked.__await__()
+        return self
+
+    async def adapt(self) -> None:
+        """Do nothing: the head looks by itself."""
+
+    def followed(self, before: frozenset[str], now: frozenset[str]) -> None:
+        """Log a change of the desired workers."""
+        if self.state == "running" and len(now) > len(before):
+            self.log.append((time.time(), {"status": "up", "n": len(now)}))
+        elif self.state == "running" and before - now:
+            self.log.append((time.time(), {"status": "down", "workers": sorted(before - now)}))
+
+    def ended(self) -> None:
+        """Take note that the number of workers is not followed any more."""
+        self.periodic_callback, self.state = None, "stopped"
+
+    def stop(self, reason: str = "unknown") -> None:
+        """Leave the number of workers as it is from now on."""
+        if self.state == "running":
+            self.ended()
+            self.cluster._ask(Adapt(0, 0, 0, on=False))
+
+    def __del__(self) -> None:
+        """Leave the head at it."""
+
+
+def fitting(kind: type, options: Mapping[str, Any]) -> type:
+    """Return the class that follows the work with these options; raises UsageError.
+
+    The head's loop has no use for what chooses the workers to close: Dask's own does that.
+    """
+    whole = {
+        name: whole_number(name, options.get(name))
+        for name in ("minimum", "maximum", "wait_count")
+        if options.get(name) != math.inf
+    }
+    least, most = whole["minimum"] or 0, whole.get("maximum")
+    if most is not None and least > most:
+        raise UsageError(f"minimum={least}, maximum={most}: the minimum is the greater one")
+    for name in ("interval", "target_duration"):
+        seconds(name, options.get(name))
+    if kind is not Adaptive:
+        return kind
+    usual = [name for name in inspect.signature(adaptive.Adaptive).parameters if name != "kwargs"]
+    choosing = inspect.signature(Scheduler.workers_to_close).parameters
+    known = {*usual, *choosing} - {"self", "cluster", "key", "target", "attribute"}
+    if unknown := sorted(options.keys() - known):
+        close = close_names(unknown[0], known)
+        hint = f" (did you mean {close}?)" if close else ""
+        raise UsageError(f"{unknown[0]}={options[unknown[0]]!r}: adapt has no such option{hint}")
+    chooses = any(options.get(name) is not None for name in options.keys() - {*usual})
+    return adaptive.Adaptive if chooses or options.get("worker_key") else Adaptive

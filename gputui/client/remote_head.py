@@ -111,7 +111,13 @@ class RemoteHead:
             )
         except HeadError as error:
             await self.close()
-            words = filter(None, [str(error), self._hint(cluster)])
+            words, there = [str(error)], cluster.version
+            if there != __version__:
+                words.append(
+                    f"{self._host.name} has gputui {there}, and this machine {__version__}: "
+                    f"pip install gputui=={there} here, or start the cluster again with "
+                    f"{__version__} there"
+                )
             raise type(error)("\n  ".join(words)) from error
         name = connection.attached.name
         connection.where, connection.forward = self._host.name, self.forwarded
@@ -275,23 +281,17 @@ class RemoteHead:
         while len(said) < MOST_BYTES and (data := await stream.read()):
             said += data
             if found := re.search(GREETING + rb" (.*)\n", said):
-                return self._parsed(found[1], order["do"])
+                answer: Any = None
+                with contextlib.suppress(ValueError, RecursionError):
+                    answer = json.loads(found[1])
+                for shape in ANSWERS[order["do"]] if isinstance(answer, dict) else ():
+                    if all(isinstance(answer.get(key), kind) for key, kind in shape.items()):
+                        return dict(answer)
+                what = safe(shown(found[1]))
+                raise HeadError(f"{self._host.name}: its answer is no answer: {what}")
         last = (*stream.stderr_tail, *said.decode("utf-8", "replace").splitlines())[-1:]
         problem = ": ".join(["no Python there answered", *last])
         raise HeadError(f"{self._host.name}: {problem}")
-
-    def _parsed(self, answer: bytes, order: str) -> Mapping[str, Any]:
-        """Return the script's answer to an order; raises HeadError for an invalid one."""
-        said: Mapping[str, Any] = {}
-        with contextlib.suppress(ValueError, RecursionError):
-            said = json.loads(answer)
-        if not any(
-            isinstance(said, dict)
-            and all(isinstance(said.get(key), kind) for key, kind in shape.items())
-            for shape in ANSWERS[order]
-        ):
-            raise HeadError(f"{self._host.name}: its answer is no answer: {safe(shown(answer))}")
-        return said
 
     def _chosen(self, found: Sequence[ConnectionFile]) -> ConnectionFile:
         """Return the cluster that is meant; raises UsageError."""
@@ -310,7 +310,10 @@ class RemoteHead:
         """Return the path here that leads to a socket there; raises OSError."""
         if there not in self._sockets:
             folder = runtime_folder()
-            _sweep(folder)
+            for left in folder.glob("remote-*-*.sock"):  # of frontends that were killed
+                pid = left.name.split("-")[1]
+                if pid.isdigit() and process_stat(int(pid)) is None:
+                    left.unlink(missing_ok=True)
             path = str(folder / f"remote-{os.getpid()}-{secrets.token_hex(4)}.sock")
             connection = await self._connected()
             await connection.forward_socket(path, there)
@@ -332,24 +335,6 @@ class RemoteHead:
                 port = await connection.forward_port(parts.hostname, parts.port)
             self._addresses[address] = urlunsplit(parts._replace(netloc=f"127.0.0.1:{port}"))
         return self._addresses.get(address, "")
-
-    def _hint(self, cluster: ConnectionFile) -> str:
-        """Return the hint for a head of another version; "" if the versions are the same."""
-        if cluster.version == __version__:
-            return ""
-        return (
-            f"{self._host.name} has gputui {cluster.version}, and this machine {__version__}: "
-            f"pip install gputui=={cluster.version} here, or start the cluster again with "
-            f"{__version__} there"
-        )
-
-
-def _sweep(folder: Path) -> None:
-    """Remove the sockets of frontends that were killed."""
-    for path in folder.glob("remote-*-*.sock"):
-        pid = path.name.split("-")[1]
-        if pid.isdigit() and process_stat(int(pid)) is None:
-            path.unlink(missing_ok=True)
 
 
 async def nobody(question: Question) -> str | None:

@@ -23,9 +23,8 @@ from distributed.client import Client, default_client
 from distributed.core import Status, rpc
 from distributed.deploy.cluster import Cluster
 
-from gputui.client.adaptive import Adaptive, fitting
 from gputui.client.head_connection import HeadConnection, security
-from gputui.client.keywords import amount, seconds, whole_number
+from gputui.client.keywords import Adaptive, amount, fitting, seconds, whole_number
 from gputui.client.start import check_enough
 from gputui.engine import device_arrays
 from gputui.engine.dask_settings import devices_preferred

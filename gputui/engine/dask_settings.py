@@ -99,8 +99,9 @@ def apply(text: str) -> None:
     them."""
     import dask.config
 
-    own = given()
-    dask.config.update_defaults(_nested(SETTINGS | _for_devices()))
+    own, settings = given(), dict[str, Any]()
+    dask.config.set(SETTINGS | _for_devices(), config=settings)
+    dask.config.update_defaults(settings)
     for mapping in (own, json.loads(text)):
         dask.config.update(dask.config.config, mapping)
 
@@ -189,19 +190,3 @@ def _sendable(tree: Mapping[str, Any], before: str = "") -> dict[str, Any]:
             kind = type(value).__name__
             logger.warning("Dask setting %s%s stays here: a %s cannot be sent", before, key, kind)
     return sent
-
-
-def _nested(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return dotted settings as Dask keeps them.
-
-    >>> _nested({"a.b": 1, "a.c": 2})
-    {'a': {'b': 1, 'c': 2}}
-    """
-    nested: dict[str, Any] = {}
-    for name, value in settings.items():
-        *parents, last = name.split(".")
-        where = nested
-        for parent in parents:
-            where = where.setdefault(parent, {})
-        where[last] = value
-    return nested

@@ -111,29 +111,25 @@ def warm_up_steps() -> Iterator[Callable[[], object]]:
     """
     for dtype in DTYPES:
         x = cupy.eye(8, dtype=dtype)
-        for work in (_arithmetic, _reductions, _random, _factorizations):
-            yield partial(work, cupy, x)
+        for work in (_elementwise, _random, _factorizations):
+            yield partial(work, x)
 
 
-def _arithmetic(cp: Any, x: Any) -> None:
-    for result in (x + 1, x - x, x * x, x / 2, x > 0, abs(x), cp.sqrt(x), x[::2, ::2].copy()):
+def _elementwise(x: Any) -> None:
+    for result in (x + 1, x - x, x * x, x / 2, x > 0, abs(x), cupy.sqrt(x), x[::2, ::2].copy()):
         del result
-
-
-def _reductions(cp: Any, x: Any) -> None:
-    for reduced in (cp.sum, cp.mean, cp.min, cp.max, cp.std):
+    for reduced in (cupy.sum, cupy.mean, cupy.min, cupy.max, cupy.std):
         reduced(x)
         reduced(x, axis=0)
-    cp.triu(x)[cp.triu_indices(len(x))]
+    cupy.triu(x)[cupy.triu_indices(len(x))]
 
 
-def _random(cp: Any, x: Any) -> None:
-    state = cp.random.RandomState(0)
+def _random(x: Any) -> None:
+    state = cupy.random.RandomState(0)
     state.normal(10, 1, size=x.shape, dtype=x.dtype)
     state.random_sample(size=x.shape, dtype=x.dtype)
 
 
-def _factorizations(cp: Any, x: Any) -> None:
-    linalg = cp.linalg
-    for work in (linalg.norm, linalg.cholesky, linalg.inv, linalg.eigh, linalg.qr, linalg.svd):
-        work(x @ x)
+def _factorizations(x: Any) -> None:
+    for name in ("norm", "cholesky", "inv", "eigh", "qr", "svd"):
+        getattr(cupy.linalg, name)(x @ x)

@@ -197,8 +197,7 @@ class DeviceMemory(MutableMapping[Hashable, object]):
     @property
     def spilled_total(self) -> tuple[int, int]:
         """Bytes on disk: as they were in memory, and as they were written."""
-        memory, disk = self._host.spilled_total
-        return memory, disk
+        return tuple(self._host.spilled_total)
 
     def _forget(self, key: Hashable) -> bool:
         """Drop a key wherever it is; whether it was anywhere."""

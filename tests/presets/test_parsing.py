@@ -13,7 +13,7 @@ from gputui.errors import HeadError, PresetError
 from gputui.presets import Machine
 from gputui.runs import execution
 from gputui.tui.commands.actions import parse_run
-from gputui.tui.dialogs.form import Form
+from gputui.tui.dialogs.run import Form
 
 MACHINE = Machine("numpy", workers=2, threads=2, smallest_bytes=2**30)
 Texts = dict[str, str]

@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict
 from types import ModuleType
 from typing import Any
 
@@ -73,7 +74,7 @@ def test_what_its_owner_let_go_of_meanwhile_does_not_count(loan: Loan) -> None:
 def test_a_location_that_says_anything_but_a_location_is_none() -> None:
     page = Page()
     here = Location.here(page.descriptor, device=True)
-    said = here.described()
+    said = asdict(here)
     assert Location.parse(said) == here
     for wrong in (None, "text", {}, {**said, "pid": "1"}, {**said, "device": 1}):
         assert Location.parse(wrong) is None
@@ -82,7 +83,7 @@ def test_a_location_that_says_anything_but_a_location_is_none() -> None:
 @pytest.mark.parametrize("name", ["boot_id", "pid_namespace", "ipc_namespace", "user"])
 def test_a_worker_elsewhere_is_not_near(name: str) -> None:
     page = Page()
-    said = Location.here(page.descriptor, device=True).described()
+    said = asdict(Location.here(page.descriptor, device=True))
     here, there = (Location.parse({**said, "pid": pid}) for pid in (1, 2))
     other = Location.parse({**said, "pid": 2, name: "other" if name == "boot_id" else 7})
     assert here and there and other

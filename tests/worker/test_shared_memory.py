@@ -102,15 +102,6 @@ def test_a_descriptor_that_is_another_file_now_is_not_written_into(
     assert own.read_bytes() == bytes(SIZE)
 
 
-def test_a_file_that_its_reader_could_shrink_is_not_mapped(here: Location) -> None:
-    """A store behind the end of a file would end the owner."""
-    descriptor = os.memfd_create("gputui-array", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    os.truncate(descriptor, SIZE)
-    said = (descriptor, os.fstat(descriptor).st_ino, SIZE)
-    assert put_into([said], here, BYTES) is None
-    os.close(descriptor)
-
-
 @pytest.mark.parametrize("said", [None, "text", [1], [[1]], [[1, 2, "3"]], [[True, 2, 3]]])
 def test_offers_that_are_none_are_passed_over(said: object) -> None:
     assert parse_offers(said) == []

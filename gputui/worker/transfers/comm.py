@@ -16,7 +16,7 @@ Seam: Dask's comm registry; written for distributed 2026.7.1 and 2026.8.
 import asyncio
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import dask.config
@@ -122,7 +122,7 @@ class WorkerComm(TLS):  # type: ignore[misc]
     def handshake_info(self) -> dict[str, Any]:
         """Return Dask's own handshake, and this end's location."""
         assert _side
-        return {**super().handshake_info(), "gputui": _side.location.described()}
+        return {**super().handshake_info(), "gputui": asdict(_side.location)}
 
     async def write(self, msg: Any, serializers: Any = None, on_error: str = "message") -> Any:
         """Write a message; an answer to a near worker's get_data with its values lent."""

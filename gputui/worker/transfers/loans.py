@@ -15,7 +15,7 @@ import mmap
 import os
 import struct
 import threading
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
@@ -23,8 +23,6 @@ from typing import Any, Self
 
 WORD = struct.Struct("=Q")
 PAGE_BYTES = 2**16
-
-_said: set[str] = set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +45,7 @@ class Location:
     def here(cls, page_fd: int, *, device: bool) -> Self:
         """Return where this process is."""
         return cls(
-            boot_id=_boot_id(),
+            boot_id=Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
             pid_namespace=Path("/proc/self/ns/pid").stat().st_ino,
             ipc_namespace=Path("/proc/self/ns/ipc").stat().st_ino,
             user=os.getuid(),
@@ -65,10 +63,6 @@ class Location:
         values: dict[str, Any] = {name: said.get(name) for name in cls.__dataclass_fields__}
         kinds = {name: each.type for name, each in cls.__dataclass_fields__.items()}
         return cls(**values) if {n: type(v) for n, v in values.items()} == kinds else None
-
-    def described(self) -> dict[str, Any]:
-        """Return it as it goes into the handshake."""
-        return asdict(self)
 
     def near(self, other: "Location") -> bool:
         """Return whether both reach each other's memory files and handles."""
@@ -93,11 +87,6 @@ class Location:
             return False
 
 
-@cache
-def _boot_id() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-
-
 class Way(StrEnum):
     """The ways of a value from worker to worker."""
 
@@ -117,11 +106,10 @@ def came(way: Way) -> None:
     last_ways[0] = way
 
 
+@cache
 def say_once(reason: str) -> None:
     """Print why arrays go another way than they could, unless it was printed before."""
-    if reason not in _said:
-        _said.add(reason)
-        print(f"transfers: {reason}", flush=True)
+    print(f"transfers: {reason}", flush=True)
 
 
 class NotHeldError(OSError):
@@ -181,9 +169,8 @@ def _page_of(owner: Location) -> mmap.mmap:
     key = (owner.pid, owner.page_file)
     with _pages_lock:
         if key not in _pages:
-            for other, (lender, _) in list(_pages.items()):
-                if not lender.alive():
-                    del _pages[other]
+            for other in [other for other, (lender, _) in _pages.items() if not lender.alive()]:
+                del _pages[other]
             descriptor = owner.open(owner.page_fd)
             try:
                 if os.fstat(descriptor).st_ino != owner.page_file:

@@ -2,15 +2,14 @@
 
 New memory is what a copy costs most: the kernel finds and maps each page. So a reader keeps the
 files of arrays that it dropped for a few seconds, and offers them with its next request: an owner
-copies into one of these that fits, else into a new one, whose pages `write` allocates, so that a
+writes into one of these that fits, else into a new one, whose pages `write` allocates, so that a
 machine without memory answers with an error where a store into a mapping would end the process by
-SIGBUS. No file can shrink. The owner keeps none: the bytes count once, in the reader. After any
-death the kernel frees a file with the last descriptor or mapping. Source: memfd_create(2).
+SIGBUS. The owner keeps none: the bytes count once, in the reader. After any death the kernel frees
+a file with the last descriptor or mapping. Source: memfd_create(2).
 """
 
 import contextlib
 import ctypes
-import fcntl
 import mmap
 import os
 import threading
@@ -20,10 +19,9 @@ from collections import deque
 from collections.abc import Collection
 from dataclasses import dataclass
 
-import numpy as np
-
 from gputui.worker.transfers.loans import Location, Way, came
 
+NAME = "gputui-array"
 STEP_BYTES = 2**26
 MAP_FAILED = ctypes.c_void_p(-1).value
 SPARE_SHARE = 1.25
@@ -175,17 +173,20 @@ os.register_at_fork(before=mapped_files.forked, after_in_child=mapped_files.fork
 
 def put(buffer: memoryview) -> int:
     """Return the descriptor of a new memory file that holds these bytes; raises OSError."""
-    flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
-    descriptor = os.memfd_create("gputui-array", flags)
+    descriptor = os.memfd_create(NAME, os.MFD_CLOEXEC)
     try:
-        written = 0
-        while written < buffer.nbytes:
-            written += os.write(descriptor, buffer[written : written + STEP_BYTES])
-        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+        _write(descriptor, buffer)
     except BaseException:
         os.close(descriptor)
         raise
     return descriptor
+
+
+def _write(descriptor: int, buffer: memoryview) -> None:
+    """Write bytes from a file's start on; the GIL is released meanwhile."""
+    written = 0
+    while written < buffer.nbytes:
+        written += os.write(descriptor, buffer[written : written + STEP_BYTES])
 
 
 def parse_offers(said: object) -> list[Offer]:
@@ -217,32 +218,24 @@ def put_into(offers: list[Offer], reader: Location, buffer: memoryview) -> int |
 def _copy_into(buffer: memoryview, reader: Location, offer: Offer) -> None:
     """Copy bytes into the file that was offered, and no other that has its descriptor since.
 
-    The GIL is released meanwhile. Raises OSError.
+    Raises OSError.
     """
     number, inode, size = offer
-    numbers, descriptor = np.asarray(buffer), reader.open(number)
+    descriptor = reader.open(number)
     try:
         found = os.fstat(descriptor)
-        if (found.st_ino, found.st_size) != (inode, size):
+        is_memory = os.readlink(f"/proc/self/fd/{descriptor}").startswith(f"/memfd:{NAME}")  # noqa: PTH115
+        if not is_memory or (found.st_ino, found.st_size) != (inode, size):
             raise OSError(f"process {reader.pid} has another file behind {number}")
-        if not fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
-            raise OSError(f"process {reader.pid} may shrink the file that it offers")
-        for start in range(0, len(numbers), STEP_BYTES):
-            part = numbers[start : start + STEP_BYTES]
-            address = _mapped(descriptor, len(part), start)
-            try:
-                there = (ctypes.c_ubyte * len(part)).from_address(address)
-                np.copyto(np.asarray(there), part)
-            finally:
-                _libc.munmap(address, len(part))
+        _write(descriptor, buffer)
     finally:
         os.close(descriptor)
 
 
-def _mapped(descriptor: int, size: int, start: int = 0) -> int:
+def _mapped(descriptor: int, size: int) -> int:
     """Map a file; Python's own mmap would keep a descriptor for each (until 3.13)."""
     access, flags = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED | mmap.MAP_POPULATE
-    address: int = _libc.mmap(None, size, access, flags, descriptor, start)
+    address: int = _libc.mmap(None, size, access, flags, descriptor, 0)
     if address == MAP_FAILED:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
