@@ -146,7 +146,6 @@ class ScreenApp(App[int]):
     def _begin(self) -> None:
         """Finish starting after the first frame."""
         from gputui.tui.commands.changes import COMMANDS
-        from gputui.tui.dialogs import prepare
 
         self.registry.add(COMMANDS)
         if self._ask_on_screen is not None:
@@ -154,7 +153,6 @@ class ScreenApp(App[int]):
         self.run_worker(self._open(), name="connection", exit_on_error=True)
         self.set_interval(LOOK_S, self.head.look)
         self.run_worker(self.stage.get_ready())
-        self.run_worker(prepare, thread=True)
         self.say(self.remembered.trouble, bad=True)
 
     async def _open(self) -> None:

@@ -7,8 +7,7 @@ from gputui.demo import Shape
 from gputui.errors import PresetError
 from gputui.presets import Machine, Memory, Outcome, Parameter, Preset
 from gputui.presets.job import Job
-from gputui.tui.dialogs.form import Form, headless_command, machine_of
-from gputui.tui.dialogs.run import fits, memory_text
+from gputui.tui.dialogs.run import Form, fits, headless_command, machine_of, memory_text
 from tests.timelapse import Timelapse
 
 MACHINE = Machine("cupy", workers=8, threads=8, smallest_bytes=10 * 2**30)

@@ -240,8 +240,7 @@ async def _run(app: "ScreenApp", argument: str) -> None:
 
 async def edit_run(app: "ScreenApp", preset: str, texts: Mapping[str, str] | None = None) -> None:
     """Open the form with these values or those of the last run, and start the run."""
-    from gputui.tui.dialogs.form import machine_of
-    from gputui.tui.dialogs.run import RunDialog
+    from gputui.tui.dialogs.run import RunDialog, machine_of
 
     snapshot, forms, editing = app.watched.snapshot, app.remembered.now.forms, texts is not None
     forms = forms if texts is None else {**forms, preset: texts}

@@ -73,9 +73,9 @@ async def _scale_by(app: "ScreenApp", more: int) -> None:
     snapshot = app.watched.snapshot
     wanted = snapshot.wanted_workers if snapshot else None
     wanted = len(app.watched.workers) if wanted is None else wanted
-    chosen = await app.ask(ScaleDialog(max(0, wanted + more), preview))
-    if chosen is not None:
-        await _do(app, Scale(0, int(chosen)))
+    dialog = ScaleDialog(max(0, wanted + more), preview)
+    if await app.ask(dialog) == "y":
+        await _do(app, Scale(0, dialog.wanted))
 
 
 async def _adaptive(app: "ScreenApp", argument: str) -> None:

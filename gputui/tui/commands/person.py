@@ -216,14 +216,11 @@ class Person:
                 self._put_off.add(number)
             if text is not None:
                 del questions[number]
-                self._send(number, text or None)
+                if number != LOGIN:
+                    self._app.head.send(Answer(number, text or None))
+                elif self._login_answer is not None and not self._login_answer.done():
+                    self._login_answer.set_result(text or None)
         self.show_question()
-
-    def _send(self, number: int, text: str | None) -> None:
-        if number != LOGIN:
-            self._app.head.send(Answer(number, text))
-        elif self._login_answer is not None and not self._login_answer.done():
-            self._login_answer.set_result(text)
 
     async def answer_login(self, asked: Asked) -> str | None:
         """Forward a question of the head's machine to the person; None for no, or later."""

@@ -201,7 +201,7 @@ class Dialog(Modal[str | None]):
 class ScaleDialog(Dialog):
     """Asks for the number of workers, and shows the effect; `+ -` and digits change it.
 
-    Its result is the number as text. `preview` describes the effect of a number.
+    `preview` describes the effect of a number, `wanted` is the number.
     """
 
     def __init__(self, workers: int, preview: Callable[[int], Awaitable[Lines]]) -> None:
@@ -230,10 +230,6 @@ class ScaleDialog(Dialog):
         self._fetch(self._effect)
         event.stop()
         event.prevent_default()
-
-    async def choose(self, key: str) -> None:
-        """End with the number."""
-        self.dismiss(str(self.wanted) if key == "y" else None)
 
 
 class QuestionDialog(Dialog):

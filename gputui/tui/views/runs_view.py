@@ -11,7 +11,7 @@ from gputui.protocol.frontend import CancelRun, StartRun
 from gputui.runs.records import is_script, log_tail
 from gputui.tui.commands.actions import edit_run, start_run
 from gputui.tui.commands.command_registry import Command
-from gputui.tui.dialogs.form import defaults, headless_command, machine_of
+from gputui.tui.dialogs.run import defaults, headless_command, machine_of
 from gputui.tui.filter import Fields
 from gputui.tui.rendering import Line, fitted, gauge
 from gputui.tui.rendering import format as fmt
