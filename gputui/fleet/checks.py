@@ -315,7 +315,7 @@ def overreach(host: str, message: FromAgent, facts: Facts | None, owners: Mappin
     labels = {device.label for device in devices}
     if min(len({device.uuid for device in devices}), len(labels)) < len(devices):
         return "its agent reports one GPU twice"
-    for label in labels:  # a worker's name has it, and what is kept of a host goes by that
+    for label in labels:  # workers' names have it, and histories are kept by it
         if not LABEL.fullmatch(label):
             return f"its agent reports a GPU with the label {label[:80]!r}"
     for name in names:

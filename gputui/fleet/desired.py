@@ -38,7 +38,7 @@ def scale(desired: Desired, workers: int | None) -> Desired:
 def scale_host(
     desired: Desired, host: str, workers: int | None, running: Mapping[str, str]
 ) -> Desired:
-    """Want this many on one host (None: as many as it gives), and elsewhere what there is."""
+    """Want this many on one host (None: as many as it gives); elsewhere nothing changes."""
     there = sum(where == host for where in running.values())
     limits = {name: limit for name, limit in desired.limits if name != host}
     if workers is None:
@@ -50,7 +50,7 @@ def scale_host(
 
 
 def retire(desired: Desired, names: Iterable[str]) -> Desired:
-    """Want these no more, and no others in their place; again is no more than once."""
+    """Want these no more, and no others in their place; asking again changes nothing."""
     names = frozenset(names)
     fewer = len(names - desired.held_back)
     workers = None if desired.workers is None else max(0, desired.workers - fewer)
@@ -64,7 +64,7 @@ def retire(desired: Desired, names: Iterable[str]) -> Desired:
 
 
 def add(desired: Desired, names: Iterable[str], running: Mapping[str, str]) -> Desired:
-    """Want these besides those that run; again, before they run, is no more than once."""
+    """Want these in addition to those that run; asking again before they run adds none."""
     names = frozenset(names) - running.keys()
     new, waiting = _by_host(names), _by_host(names & desired.asked)
     there = Counter(running.values())

@@ -101,7 +101,7 @@ class Fleet:
         self._owners: dict[str, str] = {}
         """GPU → the host that it is chosen on."""
         self._scheduler_port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        """Stays the same: a scheduler that takes the place of another listens there, too."""
+        """The next scheduler listens on the same port."""
         self.scheduler_wanted = asyncio.Event()
         """Set when a scheduler is started; before that, hosts are only watched."""
         self._need_scheduler = need_scheduler
@@ -241,7 +241,7 @@ class Fleet:
         return tuple(tried)
 
     def follow_logs(self, on: bool) -> None:
-        """Have the agents send what workers print, or not any more."""
+        """Have the agents begin or stop to send what workers print."""
         if on or self._logs_followed:
             self._logs_followed = on
             self._followed.clear()
@@ -351,14 +351,14 @@ class Fleet:
         return changes
 
     def _reconcile_soon(self) -> None:
-        """Compare once for all that happens at once, and no more than a part of the time."""
+        """Reconcile once for all events of a moment, for a fifth of the time at most."""
         if not self._reconciling:
             self._reconciling = True
             wait_s = REST * self._reconciled_in_s
             asyncio.get_running_loop().call_later(wait_s, self.reconcile)
 
     def _actual(self, hosts: tuple[Host, ...] | None = None) -> Actual:
-        """Return the actual hosts and workers; hosts lost for less than their lease count, too."""
+        """Return the actual hosts and workers; a lost host counts until its lease is over."""
         hosts = self.hosts if hosts is None else hosts
         names = {host.name for host in hosts} - self._leaving
         capacities = {

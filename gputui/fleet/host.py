@@ -60,7 +60,7 @@ ListenAt = Callable[["FleetHost", AgentSession, int, str], Awaitable[str]]
 
 
 class FleetHost:
-    """A host, all that is known of it, and the connection to its agent."""
+    """A host, its state, and the connection to its agent."""
 
     def __init__(
         self,
@@ -338,7 +338,7 @@ class FleetHost:
         self._become(HostState.FAILED, error.reason, error.hint, **how)
 
     def _become(self, state: HostState, reason: str = "", hint: str = "", **how: Any) -> None:
-        """Change the state, or what is said of it; `how` are more fields of a `HostStatus`."""
+        """Change the state, its reason and hint; `how` are more fields of a `HostStatus`."""
         if self.double:
             return
         if state in (HostState.READY, HostState.FAILED):

@@ -28,8 +28,8 @@ from gputui.model.snapshot import HostState
 from gputui.protocol.agent import Listen, Listening, Reach, Reached
 
 PATIENCE_S = 5.0
-"""How long a host that is this machine waits to learn how the others reach it: longer than a slow
-login takes, for what it then guesses may be where the others cannot reach it."""
+"""How long this machine's workers wait to learn where other hosts reach them: longer than a slow
+login takes, as the address that is guessed then may be out of their reach."""
 CONNECT_S = 4.0
 """How long a connection may take."""
 ANSWER_S = 8.0

@@ -46,7 +46,7 @@ from gputui.protocol.typed_codec import TypedChannel
 
 READ_BYTES = 2**16
 EXIT_S = 1.0
-"""How long a command whose stream ended may take to end, too."""
+"""How long a command may take to end after its stream did."""
 MESSAGES_PER_S = 5_000
 BYTES_PER_S = 2**22
 """No agent is read faster: telemetry, and four sendings of log lines a second of each worker."""
@@ -182,7 +182,7 @@ class AgentSession:
         received: Callable[[FromAgent], None],
         quiet: Callable[[float], None],
     ) -> None:
-        """Call `received` with what is no answer, and `quiet` with for how long nothing came."""
+        """Call `received` with all but answers, `quiet` with the seconds since the last message."""
         self.channel = opened.channel
         self.stages = stages
         self.heard_at = time.monotonic()

@@ -160,7 +160,7 @@ class WorkerTable:
         self.start([self._workers[name].spec for name in given_up], addresses)
 
     def retire(self, names: tuple[str, ...]) -> Coroutine[Any, Any, tuple[str, ...]]:
-        """Begin to retire workers; what is returned stops them once their results have moved.
+        """Begin to retire workers; the returned coroutine stops them once their results have moved.
 
         Its result is those that could not be stopped.
         """
@@ -244,7 +244,7 @@ class WorkerTable:
             self._remove(gone, f"their agent on {host.name} has them no more")
 
     def stop_unknown(self, names: Iterable[str]) -> None:
-        """Have an agent stop what it reports and should not have, however it came to have it."""
+        """Have an agent stop workers that it reports and should not have."""
         workers = self._workers
         unknown = tuple(name for name in names if name not in workers)
         if unknown and (host := self._hosts.get(unknown[0].rpartition(":")[0])) is not None:
@@ -337,7 +337,7 @@ class WorkerTable:
 def _status(
     worker: WorkerRecord, counts: WorkerCounts | None, reading: WorkerReading
 ) -> WorkerStatus:
-    """Join all that is known of a worker."""
+    """Join a worker's record, counts and reading."""
     spec, state, reason = worker.spec, worker.state, worker.reason
     if state in UP and counts is not None:
         state = PAUSED if counts.status == "paused" else BUSY if counts.executing else IDLE

@@ -62,7 +62,6 @@ class Hosts:
             "address": "",
             "client": "",
             "time": time.time(),
-            "places": {},
         }
         assert order["hash"]
         begins = b" ".join((GREETING, order["nonce"].encode(), json.dumps(greeting).encode()))

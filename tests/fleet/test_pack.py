@@ -23,7 +23,7 @@ def test_it_has_what_agents_and_tasks_import_and_nothing_else() -> None:
     names = set(zipfile.ZipFile(remote.load_pack().path).namelist())
     link = "gputui/protocol/agent.py"
     assert {"__main__.py", "pynvml.py", link, f"{link}c"} <= names
-    assert not [name for name in names if name.startswith(("gputui/tui", "gputui/cli"))]
+    assert not [name for name in names if name.startswith(("gputui/tui/", "gputui/cli/"))]
 
 
 def test_nothing_in_it_imports_what_stays_at_home() -> None:

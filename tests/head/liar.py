@@ -214,7 +214,6 @@ def greet(**changed: object) -> None:
         "address": "",
         "client": "",
         "time": time.time(),
-        "places": {},
         **changed,
     }
     write(b" ".join((GREETING, nonce(), json.dumps(told).encode())) + b"\n")

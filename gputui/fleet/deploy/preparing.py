@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def prepare(environment: Path, order: "dict[str, Any]", wanted: "dict[str, Any]") -> None:
-    """Make the environment and install all that is wanted; notes that it was."""
+    """Make the environment, install the packages, and note them."""
     python = environment / "bin" / "python"
     note = environment / READY
     with contextlib.suppress(FileNotFoundError):

@@ -67,7 +67,7 @@ class Proxy:
 async def running_proxy(command: str, stages: Stages) -> AsyncIterator[Proxy]:
     """Have the user's shell run a ProxyCommand, as under ssh; raises OSError.
 
-    At the end it gets SIGHUP, as from ssh, with all that it started; what stays is killed.
+    At the end the command and its children get SIGHUP, as from ssh, and are killed if they stay.
     """
     async with askpass(stages) as environ:
         ours, its = socket.socketpair()
@@ -133,7 +133,7 @@ class SshConnection:
         through: "SshConnection | None",
         opened: contextlib.AsyncExitStack,
     ) -> None:
-        """Close what was `opened` for it, a ProxyCommand, with the connection."""
+        """`opened` is closed with the connection: it holds the ProxyCommand, if any."""
         self.ssh = connection
         self.local_address: str = (
             through.local_address if through else _address(connection.get_extra_info("sockname"))

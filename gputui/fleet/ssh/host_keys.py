@@ -394,7 +394,7 @@ class HostKeys:
         return (answer or "").strip().lower() in ("yes", "y")
 
     def _remember(self, shown: Shown, names: Sequence[str]) -> None:
-        """Write a key down, for these names; ssh, too, goes on where it cannot."""
+        """Add a key to known_hosts under these names; a failure is only logged, as by ssh."""
         if not names or not self._files:
             return
         path, hash_names = self._files[0], self._configuration.is_on("hashknownhosts")
