@@ -45,8 +45,8 @@ def ignore_signals() -> None:
 def run_until_interrupted(work: Coroutine[object, object, Result]) -> Result:
     """Run to the end and return its result.
 
-    Raises KeyboardInterrupt after one of the signals, once what was begun is cleaned up; a
-    second signal while that goes on changes nothing. The work is cancelled with the signal's name.
+    One of the signals cancels the work, with the signal's name, and raises KeyboardInterrupt once
+    the work has cleaned up; a second signal meanwhile changes nothing.
     """
 
     async def guarded() -> Result:

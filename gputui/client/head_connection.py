@@ -131,7 +131,7 @@ class HeadConnection:
             raise
 
     async def request(self, message: Request) -> Reply:
-        """Have a request carried out, and return the answer.
+        """Send a request and return its answer.
 
         Raises HeadError with the reason when the head refuses, and when it is gone.
         """
@@ -147,11 +147,11 @@ class HeadConnection:
             del self._waiting[number]
 
     def send(self, message: FromFrontend) -> None:
-        """Send a message without an answer; it is lost if the head is gone."""
+        """Send a message that has no answer; it is lost if the head is gone."""
         self._channel.send(message)
 
     async def messages(self) -> AsyncIterator[ToFrontend]:
-        """Yield what comes unasked, of snapshots the newest only, until the head is gone."""
+        """Yield unsolicited messages until the head is gone; of snapshots, only the newest."""
         while True:
             while self._unasked:
                 yield self._unasked.popleft()

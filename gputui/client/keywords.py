@@ -76,7 +76,7 @@ REFUSED: Mapping[str, str] = {
     "rmm_allocator_external_lib_list": "CuPy uses RMM where it is installed; for others "
     "set it in a worker plugin: client.register_plugin(…)",
 }
-"""Keyword → what to do instead; None asks for nothing."""
+"""Keyword → what to do instead; None is accepted."""
 
 HARMLESS: Mapping[str, tuple[Any, ...]] = {
     "protocol": ("tls", "tls://"),
@@ -93,7 +93,7 @@ HARMLESS: Mapping[str, tuple[Any, ...]] = {
     **dict.fromkeys(("enable_infiniband", "enable_rdmacm", "enable_tcp_over_ucx"), (False,)),
     **dict.fromkeys(("rmm_managed_memory", "jit_unspill", "log_spilling"), (False,)),
 }
-"""Values of refused keywords that are accepted, because they match gputui's behaviour."""
+"""Values of refused keywords that are accepted: they match gputui's behaviour."""
 
 
 UNLIMITED = ("memory_limit", "device_memory_limit")

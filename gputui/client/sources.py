@@ -32,7 +32,7 @@ class HostsInput:
 
 
 def read_hosts(hosts: str | Path | Iterable[str] | None, text_name: str = "HOSTS") -> HostsInput:
-    """Return the hosts that are meant; a mistake in a text is one of `text_name`.
+    """Return the hosts that `hosts` names; errors in a text begin with `text_name`.
 
     None is this machine; an existing path, or anything with a `/` (but in `key=value` and `://`) or
     ending in `.txt`, is a file; `-` is stdin; anything else is the text itself, with `;` between

@@ -28,7 +28,7 @@ from gputui.protocol.starter import ConfigureHead, Keep, ToStarter
 from gputui.protocol.typed_codec import decode, encode
 
 END_S = 20.0
-"""How long a head may take to end everything."""
+"""How long a head may take to stop its cluster."""
 WAITING_EVERY_S = 5.0
 """How often a waiting message is printed."""
 NAMED = 3

@@ -1,11 +1,11 @@
 """The modules next to a script or a preset, for the scheduler and the workers: source, in memory.
 
-A task is sent with the name of its function's module, and the worker imports that. The
-script's folder may not be there, and a running cluster may have modules of another person's script
-or of the run before: what is loaded under a name is always that of the run that goes on.
+A task is sent with the name of its function's module, which the worker imports. The script's
+folder may not exist there, and a running cluster may still have modules of another person's script
+or of an earlier run: a name always loads the module of the current run.
 
-Each client has modules of its own on the cluster, as long as it is there. Where two clients would
-give different modules one name, the second is refused: a worker has one module of a name.
+Each client has its own modules on the cluster while it is connected. If two clients send different
+modules with one name, the second is refused: a worker has one module of a name.
 Source: Dask's documentation of plugins; they reach the workers that come later, too.
 """
 
@@ -72,7 +72,7 @@ class Modules(MetaPathFinder, ExecutionLoader):
         sys.meta_path.insert(0, self)
 
     def uninstall(self) -> None:
-        """Forget these modules, but for those that others have sent alike."""
+        """Remove these modules, except those that another client has sent with the same content."""
         if self in sys.meta_path:
             sys.meta_path.remove(self)
         for name, source in self.sources.items():
@@ -173,16 +173,16 @@ def _found(folder: Path, parent: str) -> Iterator[tuple[str, Path]]:
 
 
 class SchedulerModules(SchedulerPlugin):  # type: ignore[misc]
-    """Lets a scheduler unpickle graphs that name the modules."""
+    """Lets the scheduler unpickle graphs that refer to the modules."""
 
     def __init__(self, modules: Modules) -> None:
         self.name = plugin_name(modules.client)
         self.modules = modules
 
     async def start(self, scheduler: Any) -> None:
-        """Take the place of this client's before, and of clients that are gone.
+        """Replace the modules of clients that are gone, and this client's earlier ones.
 
-        Raises UsageError where those of another one clash.
+        Raises UsageError if they clash with another client's.
         """
         end = time.monotonic() + LEAVES_S
         while problem := self._clash(scheduler.clients):
@@ -231,7 +231,7 @@ class WorkerModules(WorkerPlugin):  # type: ignore[misc]
         self.modules.install()
 
     def teardown(self, worker: Any) -> None:
-        """Make room for those of others."""
+        """Remove them from the worker."""
         self.modules.uninstall()
 
 

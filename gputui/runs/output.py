@@ -49,7 +49,7 @@ class Output:
 def checked(
     save: str | None, report: str | None, figure: str | None, draw: Callable[[Figure], str]
 ) -> Output:
-    """Return where to write; raises UsageError where that cannot be, or a library is missing.
+    """Return where to write; raises UsageError if that is impossible or a library is missing.
 
     `draw` returns a figure as text for a terminal.
     """

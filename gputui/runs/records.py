@@ -2,12 +2,11 @@
 
 `Recording` writes the record of a run that goes on, `run.json`, and its log. A record is written
 when its run starts and again when it ends, each time as a whole, so that a reader never sees half
-of one. A run whose process is gone without an end is shown as lost; of one in another machine or
-container, which shares this home, that is not known here, and it counts as lost when it has
+of one. A run whose process is gone without an end is shown as lost. The processes of another
+machine or container that shares this home are not seen here: a run there counts as lost when it has
 written nothing for a week.
 
-A computation is worth more than its record: where the disk takes no more, that is said once, and
-the run goes on without.
+A full disk does not end a run: a warning is printed once, and the run goes on unrecorded.
 """
 
 import contextlib
@@ -91,7 +90,7 @@ class RunRecord:
     pid: int
     version: str
     machine: str = ""
-    """Where its process is, as `Place` has it, with `boot` and `pids`; "" in earlier releases'."""
+    """Where its process is, with `boot` and `pids`, as in `Place`; "" in earlier releases."""
     boot: str = ""
     pids: str = ""
     ended_at: float | None = None
@@ -106,7 +105,7 @@ class RunRecord:
     summary: str = ""
     """Its result in a few words."""
     result: Mapping[str, Any] = field(default_factory=dict)
-    """The `--json` object of an ended run, with plus `figure`, `units` and `versions`."""
+    """The `--json` object of an ended run, with `figure`, `units` and `versions`."""
     failure: Failure | None = None
 
     @property
@@ -396,9 +395,9 @@ class Recording:
             write(self.record)
 
     def end(self, state: RunState, **outcome: Any) -> None:
-        """Record how the run ended, as `ended` takes it; what comes after changes nothing.
+        """Record how the run ended, with the fields that `ended` takes; only the first call counts.
 
-        A Ctrl-C while the cluster of a run that is done stops is no end of that run.
+        Ctrl-C while the cluster of a finished run stops does not change how the run ended.
         """
         if self.record.state.ended:
             return

@@ -78,7 +78,7 @@ def warn(problem: str) -> None:
 
 
 def print_out(text: str) -> None:
-    """Print on stdout; raises RunError where that is full, and not where nobody reads on."""
+    """Print on stdout; raises RunError if that is full, nothing if its reader is gone."""
     try:
         print(text, flush=True)
     except BrokenPipeError:
@@ -294,8 +294,8 @@ def _keep(lines: dict[str, tuple[str, ...]], worker: str, new: Iterable[str]) ->
 async def recorded_run(request: RunRequest, open_cluster: OpenCluster) -> AsyncIterator[OngoingRun]:
     """Hold a run on a cluster: attached, recorded, and reported to the head.
 
-    Its id is the one that the head which started this process knows it by. Raises GputuiError as
-    it comes, after it was recorded and, where asked, printed as JSON.
+    A head that started this process has chosen its id. Raises each GputuiError after it was
+    recorded and, with `--json`, printed.
     """
     id, _, asked_at = os.environ.pop(RUN_VARIABLE, "").partition(" ")
     record = new_record(
