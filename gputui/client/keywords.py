@@ -338,7 +338,7 @@ class Adaptive(adaptive.Adaptive):  # type: ignore[misc]
             self.log.append((time.time(), {"status": "down", "workers": sorted(before - now)}))
 
     def ended(self) -> None:
-        """Take note that the number of workers is not followed any more."""
+        """Note that the number of workers no longer follows the work."""
         self.periodic_callback, self.state = None, "stopped"
 
     def stop(self, reason: str = "unknown") -> None:
