@@ -1,5 +1,6 @@
 """The tasks view: progress by group, and a lane per worker."""
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -13,6 +14,7 @@ from gputui.model.snapshot import (
     WorkerState,
 )
 from gputui.protocol.frontend import SnapshotTaken
+from gputui.tui.app import SHORTEST_FRAME_S
 from gputui.tui.rendering.work import (
     progress_lines,
     queue_line,
@@ -21,7 +23,7 @@ from gputui.tui.rendering.work import (
 )
 from gputui.tui.watched import Throughput
 from tests.tui.build import EPOCH, device, host, snapshot, worker
-from tests.tui.still import Still, seen, sees
+from tests.tui.still import Still, seen, sees, until
 
 GROUPS = (
     TaskGroupStatus("qr-1", "qr", waiting=50, processing=10, executing=2, memory=30, erred=10),
@@ -69,6 +71,16 @@ async def test_groups_and_lanes_are_shown_with_a_legend() -> None:
         await sees(pilot, "TASK STREAM  ✖ failed  ▇ qr", "h:gpu0", "lanes 1–2 of 2")
         lane = next(line for line in seen(pilot).splitlines() if line.startswith("h:gpu1"))
         assert "▇▇▇▇▇" in lane
+
+
+async def test_the_lanes_in_sight_are_counted_once_they_have_room() -> None:
+    screen = Still(busy(31))
+    async with screen.app.run_test(size=(120, 40)) as pilot:
+        await sees(pilot, "gpu30")
+        at_once = time.monotonic() + SHORTEST_FRAME_S  # from then on, what is asked for is drawn
+        await until(pilot, lambda: time.monotonic() > at_once)
+        await pilot.press("3")
+        await sees(pilot, "lanes 1–29 of 31", "TASK STREAM  ✖ failed  ▇ qr")
 
 
 async def test_a_pace_is_shown_once_it_is_known() -> None:

@@ -69,6 +69,8 @@ class TasksView(Listing[WorkerStatus]):
         lines += progress_lines(snapshot.groups, watched.throughput, width, most - len(lines))
         self.show_rows(self.matching(watched))
         seen = {code for name in self.table.keys_seen for code in self._lane(name)}
+        if len(lines) + 1 != len([*self._pane.lines]):  # the lanes will have another height
+            self.call_after_refresh(self.screen_app.redraw)
         self._pane.put_whole(
             [*lines, legend(watched.stream.prefixes, seen, self.table.palette, width)]
         )
