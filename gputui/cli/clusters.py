@@ -40,12 +40,13 @@ from gputui.errors import (
 from gputui.model.plain_text import aligned, safe, safe_lines
 from gputui.protocol import VERSION
 from gputui.protocol.connection_file import ConnectionFile, find_cluster, running_clusters
-from gputui.protocol.frontend import SnapshotTaken, Stop
+from gputui.protocol.frontend import Done, SnapshotTaken, StartRun, Stop
 from gputui.protocol.starter import ConfigureHead
 from gputui.settings import load_settings
 
 if TYPE_CHECKING:
     from gputui.client.remote_head import RemoteHead
+    from gputui.runs.run import RunRequest
 
 ANOTHER = "of another version"
 NO_ANSWER = "does not answer"
@@ -55,6 +56,8 @@ HINTS = {
     NO_ANSWER: "a cluster that does not answer runs all the same: its process is in ls --json",
 }
 """Problem of a cluster → what to do."""
+DETACHED_S = 60.0
+"""How long a head stays once its program is over."""
 ANSWER_S = 5.0
 """How long a head may take to answer."""
 NONE_RUNS = "no cluster runs; gputui up HOSTS starts one"
@@ -86,7 +89,8 @@ def head_configuration(
         numbered=not stays and not options["name"],
         hosts_text=hosts.text,
         hosts_source=hosts.source,
-        workers=options["workers"],
+        workers=0 if (programs := options.get("is_program", False)) else options["workers"],
+        watch=programs,
         stays=stays,
         interactive=interactive,
         cpu_fallback=fallback,
@@ -126,6 +130,37 @@ async def _up(configuration: ConfigureHead) -> int:
     if connection.dashboard:
         print(f"dashboard at {connection.dashboard}", file=sys.stderr)
     print(f"gputui attach {quote(name)}; gputui down {quote(name)}", file=sys.stderr)
+    return int(ExitCode.DONE)
+
+
+async def detach_program(request: "RunRequest", options: Mapping[str, Any]) -> int:
+    """Start a program as a run of a head, a new one unless one is named, and leave it there.
+
+    A new head ends some time after the program.
+    """
+    from gputui.runs.records import as_typed
+
+    name, head = options["attach"], None
+    if name and (remote := remote_head(name)):
+        connection = await remote.open(frontend="command")
+    elif name:
+        connection = await HeadConnection.open(chosen_cluster(name).socket, frontend="command")
+    else:
+        hosts = read_hosts(options["hosts"])
+        configuration = head_configuration(
+            hosts, options, stays=True, fallback=True, idle_timeout_s=DETACHED_S
+        )
+        connection = await connected(head := spawn_head(configuration), frontend="command")
+    async with connection:
+        asked = StartRun(0, request.name, as_typed(request.parameters))
+        done = await connection.request(asked)
+        assert isinstance(done, Done)
+        if head is not None:
+            ignore_signals()  # from here on it runs, and the command says so
+            head.keep()
+    name = name or connection.attached.name
+    print(safe(done.text))
+    print(safe(f"gputui attach {quote(name)}; gputui down {quote(name)}"), file=sys.stderr)
     return int(ExitCode.DONE)
 
 

@@ -234,6 +234,13 @@ starting_options = several(
 )
 
 
+gpu_options = several(
+    click.option("-n", "--gpus", type=click.IntRange(1), default=1, help="Number of GPUs."),
+    click.option("--wait", metavar="SPAN", help="Stand in line for GPUs, at most so long: 2h."),
+    click.option("--memory-free", default="", metavar="SIZE", help="Only GPUs with so much free."),
+)
+
+
 @gputui.command("open", hidden=True, cls=Unnamed, options_metavar=UNNAMED_USAGE)
 @click.argument("hosts", required=False, metavar="")
 @click.option(
@@ -243,6 +250,25 @@ starting_options = several(
     shell_complete=words(completion.presets, files=True),
     help="Compute without a screen, and stop: a name, FILE.py:THING, or SCRIPT.py [-- ARG…].",
 )
+@click.option(
+    "--exec",
+    "is_program",
+    is_flag=True,
+    help="Run any program on free GPUs, without Dask: gputui HOSTS --exec -n 4 -- CMD ARGS.",
+)
+@gpu_options
+@click.option(
+    "--per",
+    type=click.Choice(["gpu", "host", "once"]),
+    help="One process a GPU, a host, or in all.  [default: host; once for one GPU]",
+)
+@click.option("--gpus-per-host", type=click.IntRange(1), metavar="N", help="Just so many of each.")
+@click.option("--cwd", metavar="PATH", help="Folder on the hosts.  [default: this one, or home]")
+@click.option("--tty", is_flag=True, help="Give a program of one process a terminal.")
+@click.option(
+    "--pin", type=click.Choice(["index", "uuid"]), help="How CUDA_VISIBLE_DEVICES names GPUs."
+)
+@click.option("--detach", is_flag=True, help="Leave the program running; gputui attach shows it.")
 @click.option(
     "-p",
     "--param",
@@ -409,11 +435,9 @@ def who() -> None:
 
 @gputui.command()
 @click.argument("hosts", required=False)
-@click.option("-n", "--gpus", type=click.IntRange(1), default=1, help="Number of GPUs.")
+@gpu_options
 @click.option("--for", "span", metavar="SPAN", help="Release them after this, such as 4h.")
 @click.option("--note", default="", help="What for; shown to others.")
-@click.option("--wait", metavar="SPAN", help="Stand in line for them, at most so long.")
-@click.option("--memory-free", default="", metavar="SIZE", help="Only GPUs with so much free.")
 @carried_out_in("hosts")
 def claim() -> None:
     """Hold free GPUs of HOSTS, so that others leave them alone, until ctrl+C."""

@@ -117,6 +117,16 @@ def parse_span(text: str) -> float:
     return float(sum(float(value) * UNITS_S[unit or "s"] for value, unit in parts))
 
 
+def parse_size(option: str, text: str) -> int:
+    """Return a size in bytes, 0 for none; raises UsageError."""
+    from dask.utils import parse_bytes
+
+    try:
+        return int(parse_bytes(text)) if text else 0
+    except ValueError as error:
+        raise UsageError(f"{option} {text}: write 70GiB") from error
+
+
 async def who(hosts: str | None, by: str, as_json: bool, watch: bool) -> int:
     """Print every GPU with its users and its claim; 3 where no host answered."""
     async with lone_agents(read_hosts(hosts).hosts, fleet_settings(), ask_here) as found:
@@ -231,13 +241,8 @@ async def claim(
     hosts: str | None, gpus: int, span: str | None, note: str, wait: str | None, memory_free: str
 ) -> int:
     """Hold GPUs until it is interrupted, or for a span; 3 where they cannot be had."""
-    from dask.utils import parse_bytes
-
     hold_s = parse_span(span) if span else None
-    try:
-        memory_bytes = int(parse_bytes(memory_free)) if memory_free else 0
-    except ValueError as error:
-        raise UsageError(f"--memory-free {memory_free}: write 70GiB") from error
+    memory_bytes = parse_size("--memory-free", memory_free)
     wait_s = parse_span(wait) if wait else 0.0
     now = time.time()
     shown = Note(note, since=now, until=None if hold_s is None else now + hold_s)

@@ -32,22 +32,35 @@ SCREEN_IDLE_S = 3600.0
 """A cluster that a screen left running ends after so long without a frontend or a run."""
 
 NO_SCRIPT = "what follows -- belongs to a script that --run names"
-FOR_RUNS = {"screen": "for --run; the screen asks for what it needs"}
+FOR_PROGRAMS = {"run": "for --exec -- CMD", "screen": "for --exec -- CMD"}
+FOR_RUNS = {
+    "program": "for --run; leave it out, or --exec",
+    "screen": "for --run; the screen asks for what it needs",
+}
 FOR_STARTS = {
+    "program": "for a cluster's workers, and --exec starts none: leave it out",
     "attach": "for a cluster that starts, and --attach takes one as it is; without --attach: HOSTS",
     "demo": "--demo simulates its cluster; write how large it is: --demo HOSTSxGPUS",
 }
-FOR_SCREENS = {"run": "for the screen; leave it out, or leave out --run"}
+FOR_SCREENS = {
+    "program": "for the screen; leave it out, or --exec",
+    "run": "for the screen; leave it out, or leave out --run",
+}
 OWN_FILES = {"script": "a script writes its own files; this is for presets", **FOR_RUNS}
+
+PROGRAM_OPTIONS = (
+    *("gpus", "wait", "memory_free", "per", "gpus_per_host", "cwd", "tty", "pin", "detach"),
+)
 
 WHERE: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "name": ("start", FOR_STARTS),
-    "workers": ("start", FOR_STARTS),
-    "busy": ("start", FOR_STARTS),
-    "dashboard": ("start", FOR_STARTS),
+    "workers": ("workers", FOR_STARTS),
+    "busy": ("workers", FOR_STARTS),
+    "dashboard": ("workers", FOR_STARTS),
     "min_workers": ("run", FOR_RUNS),
-    "as_json": ("run", FOR_RUNS),
-    "quiet": ("run", FOR_RUNS),
+    "as_json": ("headless", FOR_RUNS),
+    "quiet": ("headless", FOR_RUNS),
+    **dict.fromkeys(PROGRAM_OPTIONS, ("program", FOR_PROGRAMS)),
     "parameters": (
         "preset",
         {
@@ -67,25 +80,32 @@ WHERE: Mapping[str, tuple[str, Mapping[str, str]]] = {
         {
             "preset": "the demo's; a preset's is a parameter: write -p seed={seed}",
             "script": "the demo's; for a script: gputui --run {preset} -- --seed {seed}",
+            "program": "the demo's; a program's come after --: write -- CMD --seed {seed}",
             "screen": "for --demo HOSTSxGPUS",
         },
     ),
     "readonly": ("screen", FOR_SCREENS),
     "theme": ("screen", FOR_SCREENS),
     "only_ascii": ("screen", FOR_SCREENS),
-    "demo": ("screen", {"run": "a screen, which computes nothing: leave it out, or --run"}),
+    "demo": (
+        "screen",
+        dict.fromkeys(("run", "program"), "a screen, and runs nothing: leave it out, or that"),
+    ),
 }
 """Option → the kind of command that it works in, and elsewhere what to write, by kind."""
 
 
 def refuse_elsewhere(given: Mapping[str, str], options: Mapping[str, Any]) -> None:
     """Raise UsageError for options that would do nothing; `given` has each as it is written."""
-    kinds = ["demo" if options["demo"] is not None else "attach" if options["attach"] else "start"]
-    if options["preset"] is None:
-        kinds.append("screen")
+    source = "demo" if options["demo"] is not None else "attach" if options["attach"] else "start"
+    workers = ["workers"] if source == "start" else []
+    if options["is_program"]:
+        kinds = ["program", source, "headless"]
+    elif options["preset"] is None:
+        kinds = [source, *workers, "screen"]
     else:
         is_script = options["preset"].endswith(".py")
-        kinds = ["script" if is_script else "preset", *kinds, "run"]
+        kinds = ["script" if is_script else "preset", source, *workers, "run", "headless"]
     refused: dict[str, list[str]] = {}
     for name, written in given.items():
         where, instead = WHERE.get(name, ("", {}))
@@ -107,7 +127,7 @@ def refuse_elsewhere(given: Mapping[str, str], options: Mapping[str, Any]) -> No
 def open_(ctx: click.Context, /, **options: Any) -> int:
     """Open the screen on HOSTS, or compute without one."""
     given = written_options(ctx)
-    if options["preset"] is not None:
+    if options["preset"] is not None or options["is_program"]:
         return run_headless(ctx.obj, given, options)
     if ctx.obj:
         raise UsageError(NO_SCRIPT)
@@ -176,6 +196,8 @@ def prepare(
 ) -> "Prepared":
     """Prepare the run that the options ask for; raises UsageError."""
     refuse_elsewhere(given, options)
+    if options["is_program"]:
+        return _program(script_arguments, given, options)
     if options["figure"] == "-" and options["as_json"]:
         raise UsageError("--figure - draws where --json prints one object: give it a file")
     if options["workers"] and options["workers"] < options["min_workers"]:
@@ -245,6 +267,56 @@ def _script(arguments: tuple[str, ...], options: dict[str, Any]) -> "Prepared":
     return partial(run_script, path, arguments, request, open_cluster)
 
 
+def _program(
+    argv: tuple[str, ...], given: Mapping[str, str], options: dict[str, Any]
+) -> "Prepared":
+    if options["preset"] is not None:
+        raise UsageError("give --run PRESET or --exec -- CMD, not both")
+    if not argv:
+        raise UsageError("--exec: the program comes after --: gputui HOSTS --exec -n 2 -- CMD ARGS")
+    if options["tty"] and (options["as_json"] or not sys.stdin.isatty()):
+        raise UsageError("--tty passes on this terminal: not with --json, nor without a terminal")
+    from gputui.cli.hosts import parse_size, parse_span
+    from gputui.protocol.programs import PROGRAM, Per, RunPrograms
+    from gputui.runs.program_run import run_program
+
+    per = Per(options["per"] or ("host" if options["gpus"] > 1 else "once"))
+    if options["tty"] and per is not Per.ONCE:
+        raise UsageError("--tty: for one process; add --per once")
+    columns = rows = 0
+    if options["tty"]:
+        size = os.get_terminal_size(0)
+        columns, rows = size.columns or 80, size.lines or 24
+    order = RunPrograms(
+        0,
+        run="",
+        argv=argv,
+        cwd=options["cwd"] or str(Path.cwd()),
+        gpus=options["gpus"],
+        per=per,
+        gpus_per_host=options["gpus_per_host"] or 0,
+        memory_free_bytes=parse_size("--memory-free", options["memory_free"]),
+        wait_s=parse_span(options["wait"] or "0"),
+        cwd_optional=options["cwd"] is None,
+        pin_uuid=options["pin"] == "uuid",
+        has_input=True,
+        rows=rows,
+        columns=columns,
+    )
+    options["preset"] = f"{PROGRAM}{argv[0]}"
+    typed = {
+        name.replace("_", "-"): options[name]
+        for name in PROGRAM_OPTIONS
+        if name in given and name not in ("tty", "detach")
+    }
+    request = _request(options, {**typed, "arguments": list(argv)})
+    if options["detach"]:
+        from gputui.cli.clusters import detach_program
+
+        return partial(detach_program, request, options)
+    return partial(run_program, order, request, _open_cluster(options))
+
+
 def _request(options: dict[str, Any], parameters: Mapping[str, Any]) -> "RunRequest":
     from gputui.runs.run import RunRequest
 
@@ -254,8 +326,8 @@ def _request(options: dict[str, Any], parameters: Mapping[str, Any]) -> "RunRequ
         parameters=parameters,
         backend=options["backend"],
         hosts=running or options["hosts"] or "",
-        workers=options["workers"],
-        min_workers=options["min_workers"],
+        workers=0 if options["is_program"] else options["workers"],
+        min_workers=0 if options["is_program"] else options["min_workers"],
         as_json=options["as_json"],
         quiet=options["quiet"],
     )
@@ -265,6 +337,7 @@ def _open_cluster(options: dict[str, Any]) -> "OpenCluster":
     """Return a function that opens the cluster of these options."""
     name, given = options["attach"], options["hosts"]
     hosts = None if name else read_hosts(given)
+    frontend = "program" if options["is_program"] else "run"
 
     from gputui.cli.clusters import chosen_cluster, head_configuration, remote_head
     from gputui.client.head_connection import HeadConnection
@@ -273,11 +346,11 @@ def _open_cluster(options: dict[str, Any]) -> "OpenCluster":
     if hosts is not None:
         fallback = given is None or options["backend"] == "numpy"
         configuration = head_configuration(hosts, options, stays=False, fallback=fallback)
-        return partial(started, configuration, frontend="run")
+        return partial(started, configuration, frontend=frontend)
     if (remote := remote_head(name)) is not None:
-        return partial(remote.open, frontend="run", snapshots=True)
+        return partial(remote.open, frontend=frontend, snapshots=True)
     socket = chosen_cluster(name).socket
-    return partial(HeadConnection.open, socket, frontend="run", snapshots=True)
+    return partial(HeadConnection.open, socket, frontend=frontend, snapshots=True)
 
 
 def prepare_screen(given: Mapping[str, str], options: Mapping[str, Any]) -> Callable[[], int]:

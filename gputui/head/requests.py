@@ -34,6 +34,7 @@ from gputui.protocol.frontend import (
     StartRun,
     Stop,
 )
+from gputui.protocol.programs import is_program
 from gputui.protocol.scheduler import Aim
 
 NO_HOST = "no host {} in this cluster"
@@ -173,7 +174,7 @@ async def _retry(cluster: Cluster, request: RetryHosts) -> Reply:
 
 
 async def start_run(cluster: Cluster, request: StartRun, session: Session) -> Reply:
-    if not cluster.fleet.worker_table.up:
+    if not (cluster.fleet.worker_table.up or is_program(request.preset)):
         raise HeadError("no worker is up yet")
     return Done(request.request, await cluster.runs.start(request, session.user))
 

@@ -27,6 +27,9 @@ from gputui.model.bounds import (
 )
 from gputui.protocol.shared import Delivery, Numbered
 
+PROGRAM = "exec:"
+"""How the name of a program's run begins."""
+
 WINDOW_BYTES = 2**19
 PIECE_BYTES = 2**16
 
@@ -226,3 +229,8 @@ def unpacked(data: str) -> bytes:
         return b64decode(data, validate=True)
     except ValueError:
         return b""
+
+
+def is_program(name: str) -> bool:
+    """Return whether a run's name is that of a program, as `--exec` runs it."""
+    return name.startswith(PROGRAM)

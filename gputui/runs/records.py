@@ -27,6 +27,7 @@ from gputui.model.snapshot import RunState, RunStatus
 from gputui.presets.definition import json_text
 from gputui.process.procfs import TICKS_PER_S, own_place, process_stat
 from gputui.protocol.frontend import new_run_id
+from gputui.protocol.programs import is_program
 
 FILE = "run.json"
 LOG = "log.txt"
@@ -72,7 +73,7 @@ def is_script(name: str) -> bool:
     >>> is_script("train.py"), is_script("mine.py:PRESET"), is_script("svd")
     (True, False, False)
     """
-    return name.endswith(".py")
+    return name.endswith(".py") and not is_program(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,9 +200,7 @@ def status_of(record: RunRecord) -> RunStatus:
     return RunStatus(
         id=record.id,
         preset=record.preset,
-        parameters=tuple(
-            (name, _typed(value)) for name, value in record.parameters.items() if value != []
-        ),
+        parameters=as_typed(record.parameters),
         state=record.state,
         started_at=record.started_at,
         ended_at=record.ended_at,
@@ -211,6 +210,11 @@ def status_of(record: RunRecord) -> RunStatus:
         failure=record.failure.shown if record.failure else None,
         timings=tuple(record.timings.items()),
     )
+
+
+def as_typed(parameters: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Return parameters as they were typed, without those that are empty."""
+    return tuple((name, _typed(value)) for name, value in parameters.items() if value != [])
 
 
 def _typed(value: object) -> str:

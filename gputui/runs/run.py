@@ -36,6 +36,7 @@ from gputui.protocol.frontend import (
     SubscribeLogs,
     ToFrontend,
 )
+from gputui.protocol.programs import is_program
 from gputui.protocol.shared import LogLines
 from gputui.runs.progress import Bars, Progress, TaskCounts
 from gputui.runs.records import Recording, is_script, new_record, status_of
@@ -184,8 +185,7 @@ class OngoingRun:
         step, name = self._tasks.shown(self._step), self.request.name
         run = replace(
             status_of(self.recording.record),
-            # The same is found by it from every working directory.
-            preset=str(Path(name).expanduser().resolve()) if is_script(name) else located(name),
+            preset=_found_everywhere(name),
             stage=step.stage,
             done=step.done,
             total=step.total,
@@ -247,6 +247,8 @@ class OngoingRun:
         while True:
             await self._fewer.wait()
             self._fewer.clear()
+            if is_program(self.request.name):
+                continue
             settled = await self.connection.request(AwaitWorkers(0, 1))
             assert isinstance(settled, Settled)
             if not settled.workers:
@@ -340,6 +342,13 @@ async def recorded_run(request: RunRequest, open_cluster: OpenCluster) -> AsyncI
         if request.as_json:
             print_failure(request, known)
         raise known from known.__cause__
+
+
+def _found_everywhere(name: str) -> str:
+    """Return the name by which the same is found from every working directory."""
+    if is_program(name):
+        return name
+    return str(Path(name).expanduser().resolve()) if is_script(name) else located(name)
 
 
 def _state(error: BaseException | None) -> RunState:

@@ -33,6 +33,13 @@ VALUES = {
     "figure": "figure.png",
     "seed": "3",
     "theme": "okabe-ito",
+    "gpus": "2",
+    "wait": "2h",
+    "memory_free": "1GiB",
+    "per": "gpu",
+    "gpus_per_host": "2",
+    "cwd": "/tmp",
+    "pin": "uuid",
 }
 """Option → a value other than its default; the others are switches."""
 
@@ -44,9 +51,11 @@ KINDS = {
     "a script": ("hosts.txt", "--run", "mine.py"),
     "a preset on a running cluster": ("--attach", "there", "--run", "svd"),
     "a script on a running cluster": ("--attach", "there", "--run", "mine.py"),
+    "a program": ("hosts.txt", "--exec"),
+    "a program on a running cluster": ("--attach", "there", "--exec"),
 }
 
-COMBINED = {"preset", "attach", "demo", "version"}
+COMBINED = {"is_program", "preset", "attach", "demo", "version"}
 """Options that make the kinds; they have tests of their own."""
 
 
@@ -65,11 +74,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def prepared(*words: str) -> Any:
     """Return what a command would do, as values that can be compared."""
-    context = COMMAND.make_context("gputui", list(words), obj=())
+    argv = ("true",) if "--exec" in words else ()
+    context = COMMAND.make_context("gputui", list(words), obj=argv)
     given, options = written_options(context), context.params
-    if options["preset"] is None:
+    if options["preset"] is None and not argv:
         return parts(prepare_screen(given, options))
-    return parts(prepare((), given, options))
+    return parts(prepare(argv, given, options))
 
 
 def parts(work: Callable[..., Any]) -> Any:
@@ -87,8 +97,10 @@ def test_an_option_has_its_effect_or_is_refused_with_what_to_write(name: str, ki
         changed = prepared(*KINDS[kind], *written)
     except UsageError as refusal:
         said = str(refusal)
-        assert said.startswith(f"{written[0]}: ")
-        assert any(word in said for word in ("for ", "write ", "leave ", "gputui --run")), said
+        assert said.startswith(f"{written[0]}: ") or written[0] == "--tty"
+        assert any(
+            word in said for word in ("for ", "not with", "write ", "leave ", "gputui --run")
+        ), said
     else:
         assert changed != plain, f"{written} changes nothing of {kind}"
 

@@ -1,0 +1,127 @@
+"""`--exec`: any program on free GPUs, as a user runs it, on this machine and over SSH."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests import fakes
+from tests.system.conftest import Command, wait_until
+from tests.system.test_sharing import gpus
+
+
+@pytest.fixture
+def gputui(gputui: Command) -> Command:
+    """The command on a machine with four made-up GPUs."""
+    gputui.env["PYTHONPATH"] = str(Path(fakes.__file__).parent)
+    gputui.env["GPUTUI_FAKE_NVML"] = json.dumps({"gpus": 4})
+    return gputui
+
+
+RANK = "import os, sys; print(os.environ['RANK'], os.environ['CUDA_VISIBLE_DEVICES'])"
+
+
+def test_one_process_is_as_it_would_be_by_itself(gputui: Command) -> None:
+    code = "import sys; print(sys.stdin.read().upper(), end=''); print('e', file=sys.stderr)"
+    process = gputui.start(
+        "--exec", "--quiet", "--", sys.executable, "-c", code, stdin=subprocess.PIPE
+    )
+    said = process.communicate("no line end", timeout=60)
+    assert (process.returncode, *said) == (0, "NO LINE END", "e\n")
+
+
+def test_several_are_named_and_the_first_that_fails_is_the_exit_code(gputui: Command) -> None:
+    code = f"{RANK}; sys.exit(int(os.environ['RANK']) * 7)"
+    done = gputui("--exec", "-n", "2", "--per", "gpu", "--quiet", "--", sys.executable, "-c", code)
+    assert done.returncode == 7
+    assert sorted(done.stdout.splitlines()) == ["0 | 0 0", "1 | 1 1"]
+    assert "(rank 1, localhost:gpu1) ended with exit status 7" in done.stderr
+
+
+def test_a_program_is_a_run_with_a_record_and_a_log(gputui: Command) -> None:
+    done = gputui("--exec", "-n", "2", "--json", "--", "echo", "{gpus} gpus")
+    said = json.loads(done.stdout)
+    assert said["preset"] == "exec:echo" and said["result"] == {"exit_code": 0}
+    assert said["parameters"] == {"gpus": 2, "arguments": ["echo", "{gpus} gpus"]}
+    assert said["workers"][0]["device"] == "0,1"
+    assert "2 gpus" in done.stderr
+    shown = json.loads(gputui("runs", "last", "--json").stdout)
+    assert shown["state"] == "done"
+    log = Path(gputui.env["XDG_STATE_HOME"]) / "gputui" / "runs" / shown["id"] / "log.txt"
+    assert "0 | 2 gpus" in log.read_text()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_reaches_the_program_and_nothing_is_left(
+    gputui: Command, number: signal.Signals
+) -> None:
+    code = (
+        "import signal, sys, time\n"
+        "def end(number, frame): print('got', number, flush=True); sys.exit(5)\n"
+        "signal.signal(2, end); signal.signal(15, end); print('up', flush=True); time.sleep(100)"
+    )
+    process = gputui.start("--exec", "--", sys.executable, "-c", code)
+    assert process.stdout and process.stdout.readline() == "up\n"
+    process.send_signal(number)
+    assert process.stdout.readline() == f"got {int(number)}\n"
+    assert process.wait(20) == 130
+    assert all(gpu["free"] for gpu in gpus(gputui))
+
+
+def test_what_cannot_be_had_is_said_with_what_to_write(gputui: Command) -> None:
+    for words, said in (
+        (("--exec", "-n", "5", "--", "true"), "too few GPUs: 5 asked for, 4 on these hosts"),
+        (("--exec",), "the program comes after --"),
+        (("--exec", "--workers", "2", "--", "true"), "--exec starts none"),
+        (("-n", "2"), "for --exec -- CMD"),
+        (("--exec", "--run", "svd", "--", "true"), "give --run PRESET or --exec"),
+        (("--exec", "--tty", "--", "true"), "--tty passes on this terminal"),
+        (("--exec", "--wait", "soon", "--", "true"), "is not a span of time"),
+        (("--exec", "--cwd", "/none", "--", "true"), "/none: no such folder there"),
+        (("--exec", "--", "no-such-program"), "no-such-program: No such file or directory"),
+    ):
+        done = gputui(*words)
+        assert done.returncode and said in done.stderr, (words, done)
+        assert "Traceback" not in done.stderr
+
+
+def test_a_detached_program_goes_on_and_its_head_ends_after_it(gputui: Command) -> None:
+    gputui.env["DASK_GPUTUI__IDLE_TIMEOUT"] = "1"
+    done = gputui("--exec", "--detach", "-n", "3", "--name", "job", "--", "sleep", "3")
+    assert done.returncode == 0, done.stderr
+    run = done.stdout.strip()
+    wait_until(lambda: sum(not gpu["free"] for gpu in gpus(gputui)) == 3)
+    assert "job" in gputui("ls").stdout
+    wait_until(lambda: "no cluster runs" in gputui("ls").stderr + gputui("ls").stdout)
+    assert json.loads(gputui("runs", run, "--json").stdout)["state"] == "done"
+
+
+def test_a_terminal_is_passed_through(gputui: Command) -> None:
+    code = "import os; print(os.isatty(0)); print(input('name? ')[::-1])"
+    pid, terminal = pty.fork()
+    if not pid:
+        words = ["-m", "gputui", "--exec", "--tty", "--quiet", "--", sys.executable, "-c", code]
+        os.execvpe(sys.executable, [sys.executable, *words], {**os.environ, **gputui.env})
+    seen = b""
+    end = time.monotonic() + 30
+    while b"name? " not in seen and time.monotonic() < end:
+        seen += os.read(terminal, 1000)
+    os.write(terminal, b"abc\r")
+    while b"cba" not in seen and time.monotonic() < end:
+        seen += os.read(terminal, 1000)
+    assert b"True" in seen and b"cba" in seen
+    os.close(terminal)
+    os.waitpid(pid, 0)
+
+
+def test_a_reader_that_goes_away_ends_nothing_badly(gputui: Command) -> None:
+    process = gputui.start("--exec", "--", "sh", "-c", "yes | head -c 2000000")
+    assert process.stdout and process.stdout.readline() == "y\n"
+    process.stdout.close()
+    assert process.wait(30) == 0
