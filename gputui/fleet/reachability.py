@@ -8,6 +8,7 @@ one fails: a host behind a firewall does not pass, and so takes none down that s
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 from gputui.fleet import checks
@@ -173,14 +174,13 @@ class Ways:
 
     def _passed(self, host: FleetHost, tried: Collection[str]) -> list[End]:
         """Return the hosts that a host is still to be tried with."""
-        found = [
+        found = (
             End(other.name, other.listen_address.strip("[]"), other.ask_agent)
             for other in self._hosts.values()
-            if other is not host and other.name not in tried
-            if other.listen_address and not is_loopback(other.listen_address)
-            if other.state is not HostState.FAILED
-        ]
-        return found[: MOST_OTHERS - len(tried)]
+            if other.listen_address and other is not host and other.name not in tried
+            if other.state is not HostState.FAILED and not is_loopback(other.listen_address)
+        )
+        return list(islice(found, MOST_OTHERS - len(tried)))
 
 
 async def _both_ways(end: End, port: int, other: End) -> str:
