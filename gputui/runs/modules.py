@@ -15,7 +15,6 @@ import pkgutil
 import sys
 import time
 from collections.abc import Collection, Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from importlib.abc import ExecutionLoader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import decode_source, spec_from_file_location
@@ -38,22 +37,21 @@ LEAVES_S = 2.0
 """How long a client that has just ended may still be known to its scheduler."""
 
 
-@dataclass(frozen=True, slots=True)
-class ModuleSource:
-    """One module's file."""
-
-    path: str = field(compare=False)
-    """Its path relative to the script; `__file__` of the module everywhere."""
-    content: bytes
-    is_package: bool
-
-
 class Modules(MetaPathFinder, ExecutionLoader):
     """Finds and loads modules by their sources."""
 
-    def __init__(self, folder: str, sources: Mapping[str, ModuleSource], left_out: int = 0) -> None:
+    def __init__(
+        self,
+        folder: str,
+        sources: Mapping[str, bytes],
+        paths: Mapping[str, str],
+        left_out: int = 0,
+    ) -> None:
         self.folder = folder
         self.sources = dict(sources)
+        """Module → the content of its file."""
+        self.paths = dict(paths)
+        """Module → the path of its file where it comes from, its `__file__` everywhere."""
         self.left_out = left_out
         """How many modules in the folder were too many."""
         self.client = ""
@@ -95,7 +93,7 @@ class Modules(MetaPathFinder, ExecutionLoader):
         if isinstance(loader, Modules):
             return loader.sources[name] != self.sources[name]
         try:
-            return Path(module.__file__ or "").read_bytes() != self.sources[name].content
+            return Path(module.__file__ or "").read_bytes() != self.sources[name]
         except (AttributeError, OSError):
             return True
 
@@ -103,21 +101,21 @@ class Modules(MetaPathFinder, ExecutionLoader):
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Return how a module is loaded; None if it is not one of these."""
-        source = self.sources.get(fullname)
-        if source is None:
+        if fullname not in self.sources:
             return None
-        inside = [str(Path(source.path).parent)] if source.is_package else None
+        file = Path(self.paths[fullname])
+        inside = [str(file.parent)] if file.name == "__init__.py" else None
         return spec_from_file_location(
-            fullname, source.path, loader=self, submodule_search_locations=inside
+            fullname, str(file), loader=self, submodule_search_locations=inside
         )
 
     def get_filename(self, fullname: str) -> str:
-        """Return a module's path relative to the script."""
-        return self.sources[fullname].path
+        """Return the path of a module's file where it comes from."""
+        return self.paths[fullname]
 
     def get_source(self, fullname: str) -> str:
         """Return a module's text, for loading it and for tracebacks."""
-        return decode_source(self.sources[fullname].content)
+        return decode_source(self.sources[fullname])
 
 
 def installed() -> list[Modules]:
@@ -132,19 +130,19 @@ def modules_in(folder: Path, first: Collection[str] = ()) -> Modules:
     name is that of one of Python's own, or of one that was loaded here from elsewhere; nor is the
     script itself one.
     """
-    sources: dict[str, ModuleSource] = {}
+    sources: dict[str, bytes] = {}
     room, left_out = MOST_BYTES, 0
     own = [each for each in _found(folder, "") if not _is_shadowed(*each)]
-    found = sorted(own, key=lambda each: each[0] not in first)
-    for name, path in found:
+    for name, path in sorted(own, key=lambda each: each[0] not in first):
         with contextlib.suppress(OSError):
             size_bytes = path.stat().st_size
             if size_bytes > room:
                 left_out += 1
                 continue
             room -= size_bytes
-            sources[name] = ModuleSource(str(path), path.read_bytes(), path.name == "__init__.py")
-    return Modules(str(folder), sources, left_out)
+            sources[name] = path.read_bytes()
+    paths = {name: str(path) for name, path in own}
+    return Modules(str(folder), sources, paths, left_out)
 
 
 def _is_shadowed(name: str, path: Path) -> bool:
