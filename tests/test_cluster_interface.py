@@ -585,20 +585,16 @@ def test_without_a_memory_limit_a_worker_keeps_to_none(limit: Any) -> None:
 
 def test_options_of_workers_and_cudf_become_what_these_read() -> None:
     meant = translate(
-        {"memory_target_fraction": False, "lifetime": "1 hour", "pre_import": "json,csv"}
+        {"memory_target_fraction": False, "lifetime": "1 hour"}
+        | {"preload": "setup.py", "pre_import": "json,csv"}
         | {"env": {"A": 1}, "enable_cudf_spill": True, "cudf_spill_stats": 1}
     )
     assert meant.dask == {
         "distributed.worker.memory.target": False,
         "distributed.worker.lifetime.duration": "1 hour",
-        "distributed.worker.preload": ["json", "csv"],
+        "distributed.worker.preload": ["setup.py", "json", "csv"],
         "distributed.nanny.environ": {"A": 1, "CUDF_SPILL": "on", "CUDF_SPILL_STATS": "1"},
     }
-
-
-def test_what_is_loaded_before_tasks_is_the_sum_of_both_keywords() -> None:
-    meant = translate({"preload": "setup.py", "pre_import": "json,csv"})
-    assert meant.dask == {"distributed.worker.preload": ["setup.py", "json", "csv"]}
 
 
 def test_devices_named_as_for_localcudacluster_are_those_of_this_machine() -> None:

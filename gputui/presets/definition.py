@@ -396,7 +396,10 @@ class Preset:
 
 @dataclass(frozen=True, slots=True)
 class ParsedParameters:
-    """The parameters that a preset was given: values where right, else as in "must be 1"."""
+    """The parameters that a preset was given.
+
+    `values` has those that are right, `mistakes` the requirement on others: "must be an integer".
+    """
 
     preset: Preset
     given: Mapping[str, object]

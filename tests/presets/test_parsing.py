@@ -109,18 +109,6 @@ def test_numbers_of_numpy_and_texts_are_taken_from_python_code() -> None:
     assert all(type(found[name]) is int for name in ("rows", "cols", "seed"))
 
 
-def test_what_is_parsed_is_not_parsed_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    parsed = presets.parse(presets.get("svd"), {"rows": "1e10"})
-    assert parsed.values == {"rows": 10**10}
-    monkeypatch.setattr(presets.Parameter, "parse", _not_called)
-    parsed.refuse_mistakes()
-    assert presets.parse(presets.get("svd"), parsed).complete("numpy")["rows"] == 10**10
-
-
-def _not_called(*_: object) -> None:
-    raise AssertionError
-
-
 @pytest.mark.parametrize("text", ["1000000", "1_000_000", "1e6"])
 def test_whole_numbers_may_be_written_in_several_ways(text: str) -> None:
     assert presets.parse(presets.get("svd"), {"rows": text}).values == {"rows": 1_000_000}
