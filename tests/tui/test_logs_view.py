@@ -49,16 +49,6 @@ async def test_scrolling_up_stops_following_until_it_is_asked_for_again() -> Non
         await sees(pilot, "new 49", "following")
 
 
-async def test_the_wheel_stops_following_too() -> None:
-    screen = still(100)
-    async with screen.app.run_test(size=(80, 24)) as pilot:
-        await pilot.press("4")
-        await sees(pilot, "line 099.")
-        screen.app.view.pane.action_move(-3)  # type: ignore[union-attr]
-        screen.app.redraw()
-        await sees(pilot, "stopped")
-
-
 async def test_home_and_end_go_to_the_oldest_and_the_newest_line() -> None:
     screen = still(100)
     async with screen.app.run_test(size=(80, 24)) as pilot:

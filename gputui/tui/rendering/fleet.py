@@ -304,7 +304,8 @@ OF_GPUS = frozenset(metric.key for metric in METRICS if not metric.worker)
 """Columns that CPU workers do not have."""
 SAME = {"cpu": "util", "rss": "mem"}
 """Columns that say of CPU workers what another says."""
-ON_CPUS = {"UTIL": "CPU", "GPUS": "WORKERS"}
+ON_CPUS = {"UTIL": "CPU", "GPUS": "WORKERS", "UTIL, 2 MIN": "CPU, 2 MIN"}
+"""Titles of columns of GPUs → those of CPU workers."""
 
 
 def columns_named(names: Iterable[str]) -> tuple[Column[Row], ...]:
@@ -323,13 +324,12 @@ def host_columns(most: int, *, on_gpus: bool) -> Sequence[Column[Row]]:
 def on_cpus(columns: Sequence[Column[Row]]) -> list[Column[Row]]:
     """Return those columns that say something of CPU workers, each thing once."""
     keys = {column.key for column in columns}
-    found: list[Column[Row]] = []
-    for column in columns:
-        if column.key not in OF_GPUS and SAME.get(column.key) not in keys:
-            first, comma, rest = column.title.partition(",")
-            title = ON_CPUS.get(first, first) + comma + rest
-            found.append(replace(column, title=title, width=max(column.width, len(title))))
-    return found
+    shown = [c for c in columns if c.key not in OF_GPUS and SAME.get(c.key) not in keys]
+    titles = [ON_CPUS.get(column.title, column.title) for column in shown]
+    return [
+        replace(column, title=title, width=max(column.width, len(title)))
+        for column, title in zip(shown, titles, strict=True)
+    ]
 
 
 def group_line(row: Row, sign: Part, width: int, *, folded: bool) -> Line:

@@ -73,8 +73,7 @@ def work_lines(snapshot: Snapshot, throughput: Throughput, width: int) -> list[L
     runs = [run for run in snapshot.runs if not run.state.ended]
     lines: list[Line] = []
     for run in runs:
-        took_s, then = snapshot.taken_at - run.started_at, last_alike(run, snapshot.runs)
-        then_s = then.ended_at - then.started_at if then and then.ended_at else None
+        took_s, then_s = snapshot.taken_at - run.started_at, last_took_s(run, snapshot.runs)
         title: Line = [(f"{fmt.safe(run.preset)}  {fmt.elapsed(took_s)} so far", "title")]
         lines += [title, *run_progress(run, took_s, then_s, width), queue_line(run, snapshot)]
     if unfinished and not runs:
@@ -160,16 +159,17 @@ def compared(took_s: float, then_s: float) -> str:
     return f"{fmt.elapsed(then_s)} then, {how if abs(change) > SAME else 'as fast'} now"
 
 
-def last_alike(run: RunStatus, runs: Iterable[RunStatus]) -> RunStatus | None:
-    """Return the last run before this one that did the same, and was done."""
+def last_took_s(run: RunStatus, runs: Iterable[RunStatus]) -> float | None:
+    """Return how long the last run before this one took that did the same, and was done."""
     before = [
-        other
+        (other.started_at, other.ended_at)
         for other in runs
         if other.state is RunState.DONE and other.ended_at is not None
         and (other.preset, other.parameters) == (run.preset, run.parameters)
         and other.started_at < run.started_at
     ]  # fmt: skip
-    return max(before, key=lambda other: other.started_at, default=None)
+    began_at, ended_at = max(before, default=(0.0, None))
+    return None if ended_at is None else ended_at - began_at
 
 
 if TYPE_CHECKING:

@@ -165,7 +165,6 @@ class ViewSwitcher(Container):
         """The name of the view that was in sight before."""
         self._registry = registry
         self._views: dict[str, View] = {}
-        self._known: set[str] = set()
         self._was_back = False
         self.wanted = ""
         """The name of the view that was asked for last."""
@@ -200,8 +199,7 @@ class ViewSwitcher(Container):
 
     def know(self, kind: ViewKind) -> None:
         """Take in a view's commands, once."""
-        if kind.name not in self._known:
-            self._known.add(kind.name)
+        if not any(command.view == kind.name for command in self._registry):
             self._registry.add(kind.load().COMMANDS, kind.name)
 
     async def get_ready(self) -> None:

@@ -23,7 +23,7 @@ from gputui.tui.rendering.work import (
     RunRow,
     compare_lines,
     fleet_lines,
-    last_alike,
+    last_took_s,
     progress_lines,
     queue_line,
     run_lines,
@@ -149,8 +149,7 @@ class RunsView(Listing[RunRow]):
         run, watched = value.run, self.screen_app.watched
         snapshot = watched.snapshot if self._is_here(run) else None
         command = self._command(run) if run.failure else ""
-        then = last_alike(run, (row.run for row in self._values.values()))
-        then_s = then.ended_at - then.started_at if then and then.ended_at else None
+        then_s = last_took_s(run, (row.run for row in self._values.values()))
         lines = run_lines(value, width, self._log(run), command, self._defaults(run), then_s)
         gpus: list[Line] = []
         if snapshot is not None:
