@@ -20,7 +20,7 @@ def offered(pilot: "Pilot[int]") -> str:
 
 def is_dim(pilot: "Pilot[int]", key: str) -> bool:
     """Return whether a key is drawn as one that cannot be pressed."""
-    return any((f" {key}", "off") in line for line in pilot.app.query_one(Keys)._lines)
+    return any((f" {key}", "off") in line for line in pilot.app.query_one(Keys).lines)
 
 
 @pytest.mark.parametrize("state", [STARTING, FAILED])

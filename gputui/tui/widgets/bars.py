@@ -48,7 +48,7 @@ class Keys(Pane):
     def on_click(self, event: events.Click) -> None:
         """Press the key at or before the place of the click."""
         event.stop()
-        if key := key_at(self._lines[event.y], event.x):
+        if key := key_at(self._in_sight[event.y], event.x):
             self.post_message(self.Pressed(key))
 
 
