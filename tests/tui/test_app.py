@@ -129,7 +129,7 @@ async def test_what_was_wrong_with_a_filter_goes_when_it_is_right() -> None:
         await until(pilot, lambda: "8 GPUs on 2 hosts" in seen(pilot))
 
 
-async def test_zooming_out_leads_from_gpus_over_hosts_to_cells() -> None:
+async def test_zooming_leads_from_gpus_over_hosts_to_cells_and_says_where_it_ends() -> None:
     demo = Demo()
     async with demo.app.run_test(size=(80, 24)) as pilot:
         await up(pilot)
@@ -137,8 +137,12 @@ async def test_zooming_out_leads_from_gpus_over_hosts_to_cells() -> None:
         await until(pilot, lambda: "host zoom" in seen(pilot))
         await pilot.press("Z")
         await until(pilot, lambda: "heat zoom" in seen(pilot))
+        await pilot.press("Z")
+        await until(pilot, lambda: "this is the widest zoom: z zooms in" in seen(pilot))
         await pilot.press("z", "z")
-        await until(pilot, lambda: "gpu zoom" in seen(pilot))
+        await until(pilot, lambda: "GPU " in seen(pilot))
+        await pilot.press("z")
+        await until(pilot, lambda: "this is the closest zoom: Z zooms out" in seen(pilot))
 
 
 async def test_the_help_and_the_palette_have_every_command() -> None:

@@ -277,7 +277,11 @@ class FleetView(Listing[Row]):
         """Look from farther, or closer, also in later sessions."""
         zooms = list(Zoom)
         place = zooms.index(self.zoom) + steps
-        self.zoom_to(zooms[max(0, min(place, len(zooms) - 1))])
+        if place not in range(len(zooms)):
+            last = "the closest zoom: Z zooms out" if steps < 0 else "the widest zoom: z zooms in"
+            self.screen_app.say(f"this is {last}")
+            return
+        self.zoom_to(zooms[place])
         self.screen_app.prefer(zoom=self.zoom.value)
 
     def back(self) -> bool:
