@@ -80,6 +80,7 @@ def parsed(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None
         return None
 
 
+@cache
 def is_loopback(address: str) -> bool:
     """Return whether an address is one of this machine to itself."""
     found = parsed(address)
