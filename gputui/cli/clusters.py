@@ -204,7 +204,7 @@ async def ls(where: str | None, as_json: bool) -> int:
         for problem in {row["problem"] for row in rows} & HINTS.keys():
             print(HINTS[problem], file=sys.stderr)
     else:
-        print(NONE_RUNS, file=sys.stderr)
+        print(NONE_RUNS if where is None else f"no cluster runs at {safe(where)}", file=sys.stderr)
     return 0
 
 

@@ -361,6 +361,7 @@ def test_clusters_elsewhere_are_listed(there: There) -> None:
     assert listed.stdout.splitlines()[1].split()[:2] == ["lab", "2"], listed.stderr
     none = there.gputui("ls", f"{there.login}:other")
     assert (none.returncode, none.stdout) == (0, "")
+    assert none.stderr == f"no cluster runs at {there.login}:other\n"
     assert there.gputui.files() == []
 
 
