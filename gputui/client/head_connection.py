@@ -135,16 +135,18 @@ class HeadConnection:
 
         Raises HeadError with the reason when the head refuses, and when it is gone.
         """
-        if self._ended:
-            raise HeadError(self.why_gone)
+        return await self.begin(message)
+
+    def begin(self, message: Request) -> "asyncio.Future[Reply]":
+        """Send a request at once, with its number filled in, and return its answer to come."""
         number = next(self._numbers)
         reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._waiting[number] = reply
+        reply.add_done_callback(lambda _: self._waiting.pop(number))
+        if self._ended:
+            reply.set_exception(HeadError(self.why_gone))
         self._channel.send(replace(message, request=number))
-        try:
-            return await reply
-        finally:
-            del self._waiting[number]
+        return reply
 
     def send(self, message: FromFrontend) -> None:
         """Send a message that has no answer; it is lost if the head is gone."""

@@ -331,12 +331,16 @@ class RunningCluster(Cluster):  # type: ignore[misc]
     def _ask(self, request: Request) -> Any:
         """Send a request to the head at once, also when the result is not awaited."""
         if self.asynchronous:
-            self._rescaling = self._tasks.start(self._answered(request), "a request")
+            self._rescaling = self._tasks.start(self._answered(self._head.begin(request)), "asking")
             return self._rescaling
-        return self.sync(self._answered, request)
 
-    async def _answered(self, request: Request) -> Reply:
-        answer = await self._head.request(request)
+        async def asked() -> Reply:
+            return await self._answered(self._head.begin(request))
+
+        return self.sync(asked)
+
+    async def _answered(self, reply: "asyncio.Future[Reply]") -> Reply:
+        answer = await reply
         await self._refresh()
         return answer
 
