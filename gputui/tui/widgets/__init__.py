@@ -48,9 +48,14 @@ class Drawing(Widget):
         """The styles of the roles in the present theme."""
         return Palette.of(self.app)
 
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """Draw some lines, all in the present theme's styles."""
+        self._styles_now = self.palette, self.rich_style
+        return super().render_lines(crop)
+
     def strip(self, line: Line, width: int, *, cursor: bool = False) -> Strip:
         """Return a line cut or filled to exactly `width` cells, and harmless, by any writer."""
-        palette, plain = self.palette, self.rich_style
+        palette, plain = self._styles_now
         shown = (lambda text: to_ascii(safe(text))) if palette.ascii_only else safe
 
         def style(role: str) -> Style:
