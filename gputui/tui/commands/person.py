@@ -56,7 +56,7 @@ async def choose_start(app: "ScreenApp", options: StartOptions) -> OpenConnectio
     ]
     title = "No GPU was found here. What should be shown?"
     while (kind := await app.ask(Chooser[str | None](title, items))) is not None:
-        text: str | None = ""
+        text = ""
         if kind == "ssh":
             hosts = dict.fromkeys(options.ssh_hosts, "")
             picked = await app.ask(Picker("Hosts of ~/.ssh/config", hosts, ()))
@@ -66,7 +66,7 @@ async def choose_start(app: "ScreenApp", options: StartOptions) -> OpenConnectio
         if not text and kind in ("ssh", "file"):
             continue
         try:
-            opener = options.begin(kind, text or "")
+            opener = options.begin(kind, text)
         except GputuiError as error:
             app.say(str(error), bad=True)
             continue
@@ -76,12 +76,12 @@ async def choose_start(app: "ScreenApp", options: StartOptions) -> OpenConnectio
     return None
 
 
-async def _ask_path(app: "ScreenApp") -> str | None:
-    typed: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+async def _ask_path(app: "ScreenApp") -> str:
+    typed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     asking = Asking(
         "> Which hosts file?   tab completes",
         lambda line: typed.set_result(line.strip()),
-        cancelled=lambda: typed.set_result(None),
+        cancelled=lambda: typed.set_result(""),
         candidates=lambda line: files(last_word(line)),
     )
     app.prompt.ask(asking)

@@ -343,8 +343,10 @@ class Picker(Chooser[tuple[str, ...] | None]):
 
     def action_toggle_all(self) -> None:
         """Have all on; all off where they are."""
-        everything = len(self._picked.selected) == self._picked.option_count
-        (self._picked.deselect_all if everything else self._picked.select_all)()
+        if len(self._picked.selected) == self._picked.option_count:
+            self._picked.deselect_all()
+        else:
+            self._picked.select_all()
 
     def action_done(self) -> None:
         """Return the chosen items."""
