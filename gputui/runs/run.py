@@ -195,8 +195,8 @@ class OngoingRun:
     def end(self, error: BaseException | None, **more: Any) -> None:
         """Record how the run ended, then report it to the head.
 
-        `more` are fields of the record: result, saved, summary. How workers ended stands
-        below the hint of an error from now on.
+        `more` are fields of the record: result, saved, summary. How workers ended stands in the
+        message of an error from now on.
         """
         if isinstance(error, GputuiError):
             worker = getattr(error, "worker", "")
@@ -210,7 +210,7 @@ class OngoingRun:
         if type(error) is RunError:
             ends = [(name, line) for name, lines in self._crashes.items() for line in lines]
             new = [f"{name} {line}" for name, line in ends if line not in error.message]
-            error.hint = "\n  ".join(filter(None, [error.hint, *new[-MOST_CRASHES:]]))
+            error.args = ("\n  ".join([error.message, *new[-MOST_CRASHES:]]),)
 
     def printed(
         self, workers: list[dict[str, Any]], elapsed_s: float, result: Mapping[str, Any]
