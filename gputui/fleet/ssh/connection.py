@@ -334,4 +334,6 @@ class ControlMaster:
 
     def _ssh(self, *options: str) -> list[str]:
         own = ("-S", str(self._path), "-o", "ControlMaster=no")
-        return ["ssh", *own, *options, *self._destination]
+        # In the background it would carry out no command, and without stdin no agent.
+        here = ("-o", "ForkAfterAuthentication=no", "-o", "StdinNull=no")
+        return ["ssh", *own, *here, *options, *self._destination]

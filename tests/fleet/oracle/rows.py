@@ -429,6 +429,13 @@ ROWS = (
         expect="alice@127.0.0.4:22 password",
     ),
     Row(
+        "a ControlMaster that is there, for commands in the background",
+        "Host gpu-p\nUser alice\nControlPath {master}\n"
+        "ForkAfterAuthentication yes\nStdinNull yes\n",
+        line="gpu-p",
+        expect="alice@127.0.0.4:22 password",
+    ),
+    Row(
         "a ControlMaster that is there, behind a jump host that is not",
         "Host gpu-p\nUser alice\nControlPath {master}\nProxyJump gpu-none\n",
         line="gpu-p",
