@@ -72,8 +72,6 @@ class Programs:
                 program.feed(message)
             case OutputTaken(end=end):
                 program.taken(end)
-                if program.is_over:
-                    del self._programs[message.program]
             case SignalProgram(signal=number):
                 program.signal(number)
             case ResizeTerminal(rows=rows, columns=columns):
@@ -105,7 +103,7 @@ class Programs:
 
 
 class Program:
-    """One program, from its start until its end was taken."""
+    """One program, from its start until it is ended."""
 
     def __init__(
         self, order: StartProgram, environ: Mapping[str, str], send: Callable[[FromProgram], None]
@@ -132,11 +130,6 @@ class Program:
     def pid(self) -> int | None:
         """The pid of its parent, None where it has not started or has ended."""
         return self._child.pid if self._child and self._child.status is None else None
-
-    @property
-    def is_over(self) -> bool:
-        """Whether it has ended and all its output was taken."""
-        return self._exited is not None and not self._untaken
 
     def start(self) -> Child | None:
         """Start it; None where it could not be, which is reported as its end."""

@@ -395,6 +395,7 @@ class Fleet:
         self.worker_table.forget(set(there) - set(stayed))
         self.worker_table.lose(stayed, f"{name} was removed")
         await fleet_host.stop(GRACE_S)
+        self.programs.lose(name, "it was removed")
         lost = f"; lost with it: what {', '.join(stayed)} held" if stayed else ""
         self._tell(Severity.INFO, name, "removed", f"no longer of this cluster{lost}")
         self._reconcile_soon()

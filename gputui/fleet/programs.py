@@ -1,7 +1,8 @@
 """Programs on the fleet's hosts: they get free GPUs, a place to meet, and start all or not at all.
 
 What a program says goes to its run, and what its run says to it. The first process that fails ends
-the others; a run that goes, or a host that is lost, ends all.
+the others; a run that goes, or a host that is lost, ends all. A cut connection loses nothing: what
+either end may have missed is sent again, and comes to the other once.
 """
 
 import asyncio
@@ -9,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from gputui.errors import ClusterError, HeadError
+from gputui.errors import ClusterError, HeadError, HostError
 from gputui.fleet.addresses import bracketed, is_loopback
 from gputui.fleet.claiming import HostClaims, Picked, Wanted, hold, pick_free
 from gputui.fleet.host import ON_THE_WAY, FleetHost
@@ -19,16 +20,22 @@ from gputui.model.readings import Note
 from gputui.model.snapshot import HostState
 from gputui.protocol.agent import Listen, Listening, Reach, Reached, StopListening
 from gputui.protocol.programs import (
+    PIECE_BYTES,
+    WINDOW_BYTES,
     EndPrograms,
     FromProgram,
+    OutputTaken,
     Per,
     Place,
     Placed,
     ProgramExited,
+    ProgramOutput,
+    ProgramStarted,
     ProgramWaits,
     RunPrograms,
     StartProgram,
     ToProgram,
+    unpacked,
 )
 
 GRACE_S = 5.0
@@ -42,6 +49,21 @@ Send = Callable[[FromProgram | ProgramWaits], None]
 
 
 @dataclass(slots=True)
+class Process:
+    """A process that was sent to its host and is not over."""
+
+    order: StartProgram
+    host: str
+    agent_pid: int
+    """Of the agent that it was sent to."""
+    started: ProgramStarted | None = None
+    passed_on: int = 0
+    """How many bytes of its output went to the run's frontend."""
+    taken: int = 0
+    """How many of them the frontend has taken."""
+
+
+@dataclass(slots=True)
 class Group:
     """The processes of one run that are not over."""
 
@@ -49,8 +71,8 @@ class Group:
     """To the run's frontend."""
     starting: "asyncio.Task[object] | None"
     """Waits for GPUs and starts the processes; None once they were started."""
-    hosts: dict[str, str] = field(default_factory=dict)
-    """Program → its host."""
+    processes: dict[str, Process] = field(default_factory=dict)
+    """By program."""
     claimed: Picked = field(default_factory=list)
     ending: bool = False
 
@@ -87,22 +109,43 @@ class Programs:
             raise
 
     def heard(self, host: str, message: FromProgram) -> None:
-        """Hand what a program of a host says to its run; the first that fails ends the others."""
+        """Hand what a program of a host says to its run; the first that fails ends the others.
+
+        Raises HostError for output that nobody can have taken yet.
+        """
         run = message.program.rpartition("/")[0]
-        if (group := self._groups.get(run)) is None or group.hosts.get(message.program) != host:
+        group = self._groups.get(run)
+        process = group.processes.get(message.program) if group else None
+        if group is None or process is None or process.host != host:
+            self._end_on(host, (message.program,), 0.0)
             return
+        match message:
+            case ProgramStarted():
+                again, process.started = process.started is not None, message
+                if again:
+                    return
+            case ProgramOutput(start=start) if start < process.passed_on:
+                self._hosts[host].send(OutputTaken(message.program, process.taken))
+                return
+            case ProgramOutput():
+                self._pass_on(process, message)
         group.send(message)
         if isinstance(message, ProgramExited):
-            del group.hosts[message.program]
+            del group.processes[message.program]
+            self._end_on(host, (message.program,), 0.0)
             if message.status and not group.ending:
                 self.end(run)
-            if not group.hosts:
+            if not group.processes:
                 self._forget(run)
 
     def said(self, message: ToProgram) -> None:
         """Hand what a run says to its program."""
         group = self._groups.get(message.program.rpartition("/")[0])
-        if group and (host := self._hosts.get(group.hosts.get(message.program, ""))):
+        if group is None or (process := group.processes.get(message.program)) is None:
+            return
+        if isinstance(message, OutputTaken):
+            process.taken = max(process.taken, message.end)
+        if host := self._hosts.get(process.host):
             host.send(message)
 
     def end(self, run: str, grace_s: float = GRACE_S) -> None:
@@ -112,10 +155,9 @@ class Programs:
         group.ending = True
         if group.starting is not None:
             group.starting.cancel()
-        for name in {*group.hosts.values()}:
-            if host := self._hosts.get(name):
-                there = tuple(each for each, where in group.hosts.items() if where == name)
-                host.send(EndPrograms(there, grace_s))
+        for name in {each.host for each in group.processes.values()}:
+            there = tuple(key for key, each in group.processes.items() if each.host == name)
+            self._end_on(name, there, grace_s)
 
     def left(self, send: Send) -> None:
         """End the programs of a frontend that is gone."""
@@ -123,21 +165,44 @@ class Programs:
             self.end(run)
 
     def back(self, host: str) -> None:
-        """Say again what a host may have missed that was not reached."""
-        for run, group in self._groups.items():
-            if group.ending and host in group.hosts.values():
+        """Say again what a host, or a run about it, may have missed while it was not reached."""
+        now = _agent_pid(self._hosts[host])
+        if any(each.agent_pid != now for each in self._on(host)):
+            self.lose(host, "its agent ended")
+        for process in self._on(host):
+            run = process.order.program.rpartition("/")[0]
+            group = self._groups[run]
+            if group.ending:
                 self.end(run)
+            elif process.started is not None:
+                group.send(process.started)
+            else:
+                self._hosts[host].send(process.order)
 
     def lose(self, host: str, why: str) -> None:
         """Handle the loss of a host, whose agent has ended its programs."""
-        lost = [
-            program
-            for group in self._groups.values()
-            for program, where in group.hosts.items()
-            if where == host
-        ]
-        for program in lost:
-            self.heard(host, ProgramExited(program, -9, f"{host} was lost: {why}"))
+        for process in self._on(host):
+            name = process.order.program
+            self.heard(host, ProgramExited(name, -9, f"{host} was lost: {why}"))
+
+    def _on(self, host: str) -> list[Process]:
+        """Return the processes of a host."""
+        groups = self._groups.values()
+        return [each for group in groups for each in group.processes.values() if each.host == host]
+
+    def _end_on(self, host: str, programs: tuple[str, ...], grace_s: float) -> None:
+        """Have a host end these programs, and forget them."""
+        if there := self._hosts.get(host):
+            there.send(EndPrograms(programs, grace_s))
+
+    def _pass_on(self, process: Process, output: ProgramOutput) -> None:
+        """Count output that is new; raises HostError where it cannot be."""
+        end = output.start + len(unpacked(output.data))
+        most = process.taken + WINDOW_BYTES + PIECE_BYTES
+        if not process.passed_on == output.start < end <= most:
+            reason = f"its agent sends output of {output.program} that it cannot have"
+            raise HostError(process.host, HostState.READY, reason)
+        process.passed_on = end
 
     def _forget(self, run: str) -> None:
         """Release the GPUs of a run that is over."""
@@ -214,7 +279,6 @@ class Programs:
         places = []
         for rank, process in enumerate(processes(order, shares, address, port)):
             program = f"{order.run}/{rank}"
-            group.hosts[program] = process.host
             start = StartProgram(
                 program,
                 process.argv,
@@ -225,13 +289,20 @@ class Programs:
                 rows=order.rows,
                 columns=order.columns,
             )
-            if not self._hosts[process.host].send(start):
+            host = self._hosts[process.host]
+            group.processes[program] = Process(start, process.host, _agent_pid(host))
+            if not host.send(start):
                 self.end(order.run, 0.0)
                 raise HeadError(f"{process.host} was lost as it was to start")
             labels = tuple(device.label for device in process.devices)
             uuids = tuple(device.uuid for device in process.devices)
             places.append(Place(program, process.host, labels, uuids))
         return tuple(places)
+
+
+def _agent_pid(host: FleetHost) -> int:
+    """Return the pid of a host's agent."""
+    return host.facts.agent_pid if host.facts else 0
 
 
 def _on_cpus(hosts: Iterable[FleetHost], wanted: Wanted) -> tuple[Share, ...]:

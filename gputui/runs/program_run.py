@@ -193,7 +193,6 @@ class RunningProgram:
 
     def _exited(self, exited: ProgramExited) -> None:
         self._running.discard(exited.program)
-        self._connection.send(OutputTaken(exited.program, self._taken.get(exited.program, 0)))
         for (program, _), lines in self._outputs.items():
             if program == exited.program:
                 lines.finish()
@@ -278,7 +277,8 @@ class Input:
         threading.Thread(target=self._read, args=(loop,), daemon=True).start()
 
     def taken(self, end: int) -> None:
-        """Forget what was taken, and read on."""
+        """Forget what was taken, and read on; nothing was taken that was not sent."""
+        end = min(end, self._start + len(self._untaken))
         self._untaken = self._untaken[max(0, end - self._start) :]
         self._start = max(self._start, end)
         while self._pieces and self._pieces[0] <= end:

@@ -180,6 +180,23 @@ async def test_a_head_that_comes_back_gets_what_was_not_taken(host: Programs) ->
     assert (started.program, out, exited.status) == (NAME, "one\ntwo\n", 3)
 
 
+async def test_a_program_that_is_over_is_told_again_until_it_is_ended(host: Programs) -> None:
+    host.run("true")
+    exited, _, _ = await host.finished()
+    await host.hang_up()
+    await host.connect()
+    assert await host.wait_for(ProgramExited) == exited
+    host.send(EndPrograms((NAME,), 0.0))
+    host.send(Ping(0))
+    await host.wait_for(Pong)
+    await host.hang_up()
+    host.seen.clear()
+    await host.connect()
+    host.send(Ping(1))
+    await host.wait_for(Pong)
+    assert exited not in host.seen
+
+
 async def test_a_terminal_is_one_of_its_size_and_sends_its_signals(host: Programs) -> None:
     code = (
         "import os, sys; print(os.isatty(0), os.get_terminal_size(), flush=True);"

@@ -14,7 +14,7 @@ from gputui.fleet.stages import FleetSettings, Question
 from gputui.model.hosts import Host
 from gputui.model.plan import WorkerSpec
 from gputui.model.snapshot import Severity
-from gputui.protocol.agent import FollowLogs, ToAgent
+from gputui.protocol.agent import Facts, FollowLogs, ToAgent
 from gputui.protocol.shared import LogLines
 
 BOUND_S = 10.0
@@ -26,6 +26,7 @@ class PlayedAgent(SimulatedAgent):
     def __init__(self, host: str, number: int, gpus: int) -> None:
         found = [SimulatedGpu(str(label), f"GPU-{host}-{label}") for label in range(gpus)]
         super().__init__(host, number, found)
+        self.pid = 7
         self.taken: list[ToAgent] = []
         self.coming_back: list[SimulatedWorker] = []
         """Those that ended, and are started again right after the next `Facts`."""
@@ -33,6 +34,9 @@ class PlayedAgent(SimulatedAgent):
     def take(self, message: ToAgent) -> None:
         self.taken.append(message)
         super().take(message)
+
+    def facts(self) -> Facts:
+        return replace(super().facts(), agent_pid=self.pid)
 
     def introduce(self) -> None:
         super().introduce()
