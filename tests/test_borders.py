@@ -80,7 +80,15 @@ def test_an_error_that_quotes_a_host_is_printed_without_its_control_characters(
 
 
 def test_a_listed_cluster_has_no_control_characters() -> None:
-    row = {"name": POISON, "workers": 1, "hosts": 1, "started": 0, "address": POISON, "problem": ""}
+    row = {
+        "name": POISON,
+        "workers": 1,
+        "hosts": 1,
+        "started": 0,
+        "address": POISON,
+        "problem": "",
+        "state": "running",
+    }
     lines = clusters.table([row])
     assert len(lines) == 2
     assert all(line.isprintable() for line in lines)

@@ -35,6 +35,7 @@ COMMANDS = {
     ),
     "up": "--name --workers --busy --dashboard --idle-timeout --on",
     "attach": "--readonly --theme --ascii",
+    "watch": "--name --readonly --theme --ascii",
     "ls": "--json",
     "down": "--all",
     "presets": "--json",
@@ -102,7 +103,7 @@ MESSAGES = {
     ),
     "frontend": (
         "Attach AwaitWorkers Scale RetireWorkers AddWorkers Restart Adapt ChangeHosts "
-        "RetryHosts StartRun CancelRun ReportRun SubscribeLogs Answer Stop Attached "
+        "RetryHosts StartRun CancelRun KeepWatching ReportRun SubscribeLogs Answer Stop Attached "
         "SchedulerReady SnapshotTaken HistoryTaken EventHappened Asked Previewed Settled "
         "Done Cancelled Stopping Stopped"
     ),
@@ -116,7 +117,7 @@ MESSAGES = {
 """Every message, by its module."""
 
 JSON_FIELDS = {
-    "ls": "name address pid hosts workers started version",
+    "ls": "name address pid hosts workers started version state",
     "presets": "name summary parameters arrays draws requires",
     "runs": (
         "id preset parameters backend hosts state started_at pid version machine ended_at workers "

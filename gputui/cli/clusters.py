@@ -38,6 +38,7 @@ from gputui.errors import (
     UsageError,
 )
 from gputui.model.plain_text import aligned, safe, safe_lines
+from gputui.model.snapshot import ClusterState
 from gputui.protocol import VERSION
 from gputui.protocol.connection_file import ConnectionFile, find_cluster, running_clusters
 from gputui.protocol.frontend import Done, SnapshotTaken, StartRun, Stop
@@ -76,6 +77,8 @@ def head_configuration(
     defaults."""
     from gputui.engine.dask_settings import given_json
 
+    if options["workers"] == 0 and not interactive:
+        raise UsageError("--workers 0: for the screen, which then only watches: gputui watch HOSTS")
     settings, port = load_settings(), options["dashboard"]
     idle = (options.get("idle_timeout"), settings.idle_timeout_s, idle_timeout_s)
     settings = replace(
@@ -90,7 +93,7 @@ def head_configuration(
         hosts_text=hosts.text,
         hosts_source=hosts.source,
         workers=0 if (programs := options.get("is_program", False)) else options["workers"],
-        watch=programs,
+        watch=programs or options["workers"] == 0,
         stays=stays,
         interactive=interactive,
         cpu_fallback=fallback,
@@ -216,7 +219,10 @@ def table(rows: list[dict[str, Any]]) -> list[str]:
         problem = f"  ({row['problem']})" if row["problem"] else ""
         numbers = row["workers"], row["hosts"]
         counts = ["–" if number is None else f"{number:,}" for number in numbers]
-        lines.append([row["name"], *counts, since, row["address"] + problem])
+        address = row["address"]
+        if row["state"] == ClusterState.WATCHING:
+            address = "watching, no workers"
+        lines.append([row["name"], *counts, since, address + problem])
     return aligned(lines, right=(1, 2))
 
 
@@ -255,6 +261,7 @@ async def _describe(cluster: ConnectionFile) -> dict[str, Any]:
         "workers": None,
         "started": cluster.started_at,
         "version": cluster.version,
+        "state": None,
         "problem": NO_ANSWER,
     }
     opening = HeadConnection.open(cluster.socket, frontend="command", snapshots=True)
@@ -268,6 +275,7 @@ async def _describe(cluster: ConnectionFile) -> dict[str, Any]:
                         "hosts": len(snapshot.hosts),
                         "workers": snapshot.workers_up,
                         "started": snapshot.started_at,
+                        "state": snapshot.state,
                         "problem": "",
                     }
     except OtherVersionError:

@@ -207,17 +207,18 @@ screen_options = several(
     click.option("--theme", help="Colours: textual-dark, textual-light, okabe-ito, ansi-dark, …"),
     click.option("--ascii", "only_ascii", is_flag=True, help="Draw with ASCII only."),
 )
+name_option = click.option(
+    "--name",
+    callback=_checked_name,
+    help="Name of the cluster.  [default: the hosts file's stem]",
+)
 starting_options = several(
-    click.option(
-        "--name",
-        callback=_checked_name,
-        help="Name of the cluster.  [default: the hosts file's stem]",
-    ),
+    name_option,
     click.option(
         "--workers",
-        type=click.IntRange(1),
+        type=click.IntRange(0),
         metavar="N",
-        help="Number of workers.  [default: as many as the hosts give]",
+        help="Number of workers; 0 only watches.  [default: as many as the hosts give]",
     ),
     click.option(
         "--busy",
@@ -317,6 +318,18 @@ gpu_options = several(
 @carried_out_in("open")
 def open_() -> None:
     """Open the screen on HOSTS, or compute without one."""
+
+
+@gputui.command()
+@click.argument("hosts", required=False)
+@name_option
+@screen_options
+@carried_out_in("open")
+def watch() -> None:
+    """Open the screen on HOSTS without workers: every GPU, its users and its claim.
+
+    The hosts need Python only. It ends with the screen, unless it is kept.
+    """
 
 
 @gputui.command()

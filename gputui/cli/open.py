@@ -200,7 +200,7 @@ def prepare(
         return _program(script_arguments, given, options)
     if options["figure"] == "-" and options["as_json"]:
         raise UsageError("--figure - draws where --json prints one object: give it a file")
-    if options["workers"] and options["workers"] < options["min_workers"]:
+    if options["workers"] is not None and options["workers"] < options["min_workers"]:
         raise UsageError(
             f"--min-workers {options['min_workers']} is more than --workers {options['workers']}"
         )
@@ -374,6 +374,13 @@ def attach(name: str | None, **options: Any) -> int:
     return show_running(name, options)
 
 
+def watch(hosts: str | None, **options: Any) -> int:
+    """Open the screen on hosts without workers, or on their cluster where it runs."""
+    need_terminal()
+    starting = {"hosts": hosts, "workers": 0, "busy": None, "dashboard": None}
+    return show_started(read_hosts(hosts), options | starting)
+
+
 def need_terminal() -> None:
     """Raise UsageError where no screen can be shown."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
@@ -419,7 +426,8 @@ def show_started(hosts: HostsInput, options: Mapping[str, Any]) -> int:
             f"a cluster called {name} runs on other hosts ({running.hosts_source or 'no file'}); "
             "give --name, or gputui attach"
         )
-    if running and any(options[each] is not None for each in ("workers", "busy", "dashboard")):
+    given = (options["workers"] or None, options["busy"], options["dashboard"])
+    if running and any(each is not None for each in given):
         raise UsageError(
             f"{name} runs already, and --workers, --busy and --dashboard are for its start: "
             f"leave them out, or stop it first: gputui down {name}"

@@ -84,13 +84,17 @@ def examine(host: Host, facts: Facts, settings: FleetSettings) -> Iterator[Findi
     yield disk(host, facts)
 
 
-def warnings(host: Host, facts: Facts, settings: FleetSettings) -> Iterator[str]:
-    """Yield the warnings about a host that can be used.
+def warnings(
+    host: Host, facts: Facts, settings: FleetSettings, *, workers: bool = True
+) -> Iterator[str]:
+    """Yield the warnings about a host that can be used, without `workers` those of its GPUs only.
 
     The driver's do not matter where the hosts file wants no GPU of it.
     """
     if host.gpus != ():
         yield from facts.warnings
+    if not workers:
+        return
     skipped = ", and left alone" if settings.busy == "skip" else ""
     for device in filter(used_by_others, chosen_devices(host, facts.devices)):
         yield _occupied(device) + skipped

@@ -18,7 +18,7 @@ from typing import Any
 from gputui.errors import HostError
 from gputui.fleet import checks
 from gputui.fleet.addresses import bracketed
-from gputui.fleet.checks import Verdict
+from gputui.fleet.checks import Finding, Verdict
 from gputui.fleet.claiming import HostClaims
 from gputui.fleet.deploy.start_agent import Opener
 from gputui.fleet.session import END_S, AgentSession, OpenedAgent, end
@@ -243,10 +243,7 @@ class FleetHost:
                 cluster=settings.cluster,
                 frontends=settings.frontends() if self.host.is_local else (),
             )
-        warnings = [*checks.warnings(self.host, facts, settings)]
-        if clock.verdict is Verdict.DOUBTFUL:
-            warnings.insert(0, clock.text)
-        self._status = replace(self._status, warnings=tuple(map(safe, warnings)))
+        self._warn(facts, clock)
         self._forget_lease()
         self.lease_over = False
         if not self._scheduler_wanted.is_set():
@@ -254,6 +251,7 @@ class FleetHost:
             self._become(HostState.READY)
             await self._scheduler_wanted.wait()
             self._check(facts, stages)
+            self._warn(facts, clock)
             self.was_ready = False
         if not self._scheduler_port.done():
             self._entered(HostState.CHECKING, "waiting for the scheduler")
@@ -286,6 +284,13 @@ class FleetHost:
                 if self._scheduler_wanted.is_set():
                     self._check(message, self._session.stages)
         self._message_received(self, message)
+
+    def _warn(self, facts: Facts, clock: Finding) -> None:
+        """Keep the warnings about the host; those of its workers only once it is to have some."""
+        workers = self._scheduler_wanted.is_set()
+        found = [clock.text] if clock.verdict is Verdict.DOUBTFUL else []
+        found += checks.warnings(self.host, facts, self._settings, workers=workers)
+        self._status = replace(self._status, warnings=tuple(map(safe, found)))
 
     def _check(self, facts: Facts, stages: Stages) -> None:
         """Raise HostError where the host can run no worker."""

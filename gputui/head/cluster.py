@@ -63,6 +63,8 @@ class Cluster:
         self.cluster_id = config.cluster_id
         self.started_at = time.time()
         self.adaptive: AdaptiveBounds | None = None
+        self.kept = False
+        """Whether it outlives its last screen also without workers."""
         hosts = parse_hosts(config.hosts_text, config.hosts_source or "hosts")
         self.local_only = all(host.is_local for host in hosts)
         self._hosts = hosts

@@ -13,7 +13,7 @@ from gputui.head.cluster import Cluster
 from gputui.head.cluster_view import AlarmWatch, ClusterView, RecentHistory
 from gputui.head.requests import HANDLERS, start_run, stop
 from gputui.head.server import Answering, FrontendConnection
-from gputui.model.snapshot import Severity
+from gputui.model.snapshot import ClusterState, Severity
 from gputui.process.background import Background, words
 from gputui.protocol.agent import Credentials
 from gputui.protocol.frontend import (
@@ -42,6 +42,8 @@ logger = logging.getLogger(__name__)
 
 AGAIN_S = 1.0
 """How long work that failed rests before it is begun again."""
+WATCHING_S = 10.0
+"""How long a cluster without workers outlives its last screen, which may come back meanwhile."""
 MEETING_S = 5.0
 """How long a cluster that failed at its start waits for its starter, to say why."""
 
@@ -191,9 +193,8 @@ class Head(Cluster):
 
     async def _watch_idleness(self) -> None:
         """End a cluster that stays, once it has been idle for long enough."""
-        limit_s = self.config.idle_timeout_s
         used_at = time.monotonic()
-        while self.config.stays and limit_s is not None:
+        while self.config.stays and (limit_s := self._idle_limit_s) is not None:
             counts = self.scheduler.counts
             if self.server.frontends or self.runs.under_way or (counts and counts.clients):
                 used_at = time.monotonic()
@@ -201,6 +202,13 @@ class Head(Cluster):
                 self.stop(f"unused for {limit_s:g} s")
                 return
             await asyncio.sleep(min(1.0, limit_s / 4))
+
+    @property
+    def _idle_limit_s(self) -> float | None:
+        """How long it may be idle; one that only watches for a screen ends soon after that."""
+        for_screen = self.config.interactive and not self.kept
+        watching = self.state is ClusterState.WATCHING
+        return WATCHING_S if for_screen and watching else self.config.idle_timeout_s
 
     def fleet_changed(self) -> None:
         """Wake everything that waits for a change, and have it seen."""

@@ -24,6 +24,7 @@ from gputui.protocol.frontend import (
     CancelRun,
     ChangeHosts,
     Done,
+    KeepWatching,
     Previewed,
     Reply,
     Restart,
@@ -184,6 +185,11 @@ async def _cancel_run(cluster: Cluster, request: CancelRun) -> Reply:
     return Done(request.request, "cancelled")
 
 
+async def _keep_watching(cluster: Cluster, request: KeepWatching) -> Reply:
+    cluster.kept = True
+    return Done(request.request, "kept")
+
+
 async def stop(cluster: Cluster, request: Stop, session: Session) -> Reply:
     asyncio.get_running_loop().call_soon(cluster.stop, f"stopped by {session}")
     return Done(request.request, "stopping")
@@ -260,4 +266,5 @@ HANDLERS: Mapping[type, Callable[[Cluster, Any], Coroutine[Any, Any, Reply]]] = 
     ChangeHosts: _change_hosts,
     RetryHosts: _retry,
     CancelRun: _cancel_run,
+    KeepWatching: _keep_watching,
 }

@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from gputui.model.readings import Owner
 from gputui.model.slots import Slot, SlotState
-from gputui.model.snapshot import AWAY, HostState, Snapshot, WorkerState
+from gputui.model.snapshot import AWAY, ClusterState, HostState, Snapshot, WorkerState
 
 OTHER, IDLE = Owner.OTHER, SlotState.IDLE
 MEMORY_FULL = 0.95
@@ -141,6 +141,7 @@ def _conditions(
     if without_workers(snapshot):
         yield "cluster", AlarmKind.NO_WORKERS
     queued = snapshot.scheduler.queued > 0
+    watching = snapshot.state is ClusterState.WATCHING
     for slot in slots:
         if slot.host.name in silent:
             continue
@@ -149,7 +150,8 @@ def _conditions(
         elif queued and slot.state is IDLE and slot.device is not None:
             yield slot.key, AlarmKind.IDLE
         if slot.device is not None:
-            yield from _of_device(slot, slot.key in full)
+            kinds = _of_device(slot, slot.key in full)
+            yield from ((key, kind) for key, kind in kinds if not watching or kind not in _OF_USE)
 
 
 COMING_UP = (WorkerState.WANTED, WorkerState.STARTING)
@@ -173,6 +175,10 @@ _OF_STATE = {
     SlotState.CRASHED: AlarmKind.CRASHED,
     SlotState.CRASH_LOOP: AlarmKind.CRASH_LOOP,
 }
+
+
+_OF_USE = (AlarmKind.MEMORY, AlarmKind.FOREIGN)
+"""What is no trouble while no worker is wanted: that GPUs are used."""
 
 
 def _of_device(slot: Slot, was_full: bool) -> Iterator[tuple[str, AlarmKind]]:

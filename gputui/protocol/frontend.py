@@ -182,6 +182,11 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
+class KeepWatching(Numbered):
+    """Have a cluster without workers outlive its last screen, as one with workers does."""
+
+
+@dataclass(frozen=True, slots=True)
 class Stop(Numbered):
     """Stop the cluster; the head closes the channel when everything is gone."""
 
@@ -198,6 +203,7 @@ Request = (
     | StartRun
     | RunPrograms
     | CancelRun
+    | KeepWatching
     | Stop
 )
 """What a head carries out and answers."""

@@ -113,6 +113,7 @@ def test_clusters_are_a_table_within_80_columns() -> None:
         "hosts": 125,
         "started": 0.0,
         "problem": "",
+        "state": "running",
         "address": "tls://10.0.0.12:45347",
     }
     head, first, second = cluster_table([{"name": "lab", **row}, {"name": "a-longer-name", **row}])

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from textual.content import Content
 
 from gputui.errors import ExitCode, GputuiError, HeadError
-from gputui.model.snapshot import RunState, Snapshot
-from gputui.protocol.frontend import Answer, Asked, Stop
+from gputui.model.snapshot import ClusterState, RunState, Snapshot
+from gputui.protocol.frontend import Answer, Asked, KeepWatching, Stop
 from gputui.tui.attachment import OpenConnection, StartOptions
 from gputui.tui.dialogs.modal import (
     Choice,
@@ -140,15 +140,24 @@ class Person:
         others = list(concerned(snapshot, os.getpid()))
         ways = [Choice("l", "leave it running")]
         lines = [f"gputui attach {name} comes back to it."]
-        left = f"{name} goes on; gputui attach {name} comes back, gputui down {name} stops it."
-        if snapshot is not None and snapshot.simulated:
+        goes_on = f"{name} goes on; gputui attach {name} comes back, gputui down {name} stops it."
+        left = goes_on
+        if snapshot is not None and snapshot.state is ClusterState.WATCHING:
+            ways = [Choice("l", "leave")]
+            lines = ["It only watches, and ends with its last screen unless it is kept."]
+            left = ""
+            ways += [] if app.readonly else [Choice("k", "keep watching")]
+        elif snapshot is not None and snapshot.simulated:
             ways = [Choice("l", "leave")]
             lines, left = ["It is simulated, and ends with this screen."], ""
         elif not app.readonly:
             ways.append(Choice("s", "stop it", dangerous=True))
         ways.append(Choice("c", "cancel"))
         chosen = await app.ask(Dialog(f"Leave {name}?", [*lines, *others], ways))
-        if chosen == "l":
+        if chosen == "k":
+            await app.head.request(KeepWatching(0))
+            left = goes_on
+        if chosen in ("l", "k"):
             app.closing_text = left
             app.exit(ExitCode.DONE)
         elif chosen == "s":

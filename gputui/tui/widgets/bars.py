@@ -166,16 +166,18 @@ def status_line(watched: Watched, width: int, *, paused: bool, readonly: bool) -
     parts.append(_state(watched, snapshot))
     ready = sum(host.state is HostState.READY for host in snapshot.hosts)
     wanted = snapshot.wanted_workers
-    counts = [
-        _count("hosts", ready, len(snapshot.hosts)),
-        _count("workers", snapshot.workers_up, len(snapshot.workers) if wanted is None else wanted),
-    ]
+    counts = [_count("hosts", ready, len(snapshot.hosts))]
+    if snapshot.state is not ClusterState.WATCHING:
+        wanted = len(snapshot.workers) if wanted is None else wanted
+        counts.append(_count("workers", snapshot.workers_up, wanted))
     if snapshot.adaptive:
         counts.append((" adaptive {}–{}".format(*snapshot.adaptive), "accent"))
     then = [counts, _calls(watched)]
     if _width([*parts, *counts, *then[1]]) > width:
         parts, then = parts[1:], then[::-1]
-    parts += [*then[0], *then[1], (f"  tasks {fmt.count(snapshot.scheduler.tasks)}", "")]
+    parts += [*then[0], *then[1]]
+    if snapshot.scheduler.state is not SchedulerState.NONE:
+        parts.append((f"  tasks {fmt.count(snapshot.scheduler.tasks)}", ""))
     if snapshot.scheduler.queued:
         parts.append((f"  {fmt.count(snapshot.scheduler.queued)} queued", "dim"))
     people = sum(session.frontend != "run" for session in snapshot.sessions)
@@ -253,6 +255,8 @@ def _state(watched: Watched, snapshot: Snapshot) -> Part:
         return f"  scheduler busy {scheduler.busy_s:.0f}s", "warn"
     if running and without_workers(snapshot):
         return "  ✖ no workers", "bad"
+    if snapshot.state is ClusterState.WATCHING:
+        return "  watching, no workers", ""
     if not running:
         return f"  ◔ {snapshot.state.value}", "accent"
     broken = any(alarm.serious for alarm in watched.alarms)
