@@ -8,13 +8,17 @@ from pathlib import Path
 import pytest
 
 import gputui.cli
+import gputui.runs
 from gputui.cli import clusters, listing, run_command
 from gputui.errors import HeadError
 from gputui.head.log_file import LogFile, SafeFormatter
 from gputui.model.failure import Failure
 from gputui.model.snapshot import RunState
+from gputui.presets import RunProgress
 from gputui.runs import new_record
+from gputui.runs.progress import Bars, Progress
 from gputui.runs.records import ended
+from gputui.runs.run import warn
 
 POISON = "\x1b]0;owned\x07\x1b[2J\u202eevil\r\x85\n2026-11-23 INFO gputui: all is well"
 """Sets a title, clears the screen, reverses a line, and forges one."""
@@ -32,22 +36,26 @@ OWN_WORDS = {
     "listing.py:_new": "files that this command made",
     "listing.py:list_runs": "`run_table` makes rows safe",
     "listing.py:presets": "code that is installed here",
+    "modules.py:send": "a folder of the user's",
     "listing.py:show_help": "this package's documentation",
     "listing.py:show_run": "`parts` makes them safe",
     "open.py:remove_old_runs": "an errno's words",
+    "run.py:print_out": "what the run returns; JSON",
+    "script.py:dask_setup": "modules of the user's",
     "terminal.py:_read_line": "made safe by what asks",
 }
-"""Where the command line prints without `safe`, and why that is harmless."""
+"""Where the command line and runs print without `safe`, and why that is harmless."""
 
 
 def harmless(text: str) -> bool:
     return all(line.isprintable() for line in text.split("\n"))
 
 
-def test_every_print_of_the_command_line_makes_text_safe_or_says_why_it_need_not() -> None:
+def test_every_print_of_commands_and_runs_makes_text_safe_or_says_why_it_need_not() -> None:
     found = {
         f"{path.name}:{function.name}"
-        for path in Path(gputui.cli.__file__).parent.glob("*.py")
+        for package in (gputui.cli, gputui.runs)
+        for path in Path(package.__file__).parent.glob("*.py")
         for function in ast.walk(ast.parse(path.read_text()))
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
         for shown in _printed(function)
@@ -77,6 +85,18 @@ def test_an_error_that_quotes_a_host_is_printed_without_its_control_characters(
     monkeypatch.setattr(clusters, "running_clusters", fail)
     assert run_command(["ls"]) == 3
     assert harmless(capsys.readouterr().err)
+
+
+def test_why_a_program_waits_and_how_it_ended_are_without_control_characters(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    warn(f"train.py (gpu-a) was killed: {POISON}")
+    Progress().show(RunProgress(f"{POISON} waited first", 0, 0))
+    bars = Bars()
+    bars.show(RunProgress(f"[link=x]{POISON} waited first", 0, 0))
+    bars.close()
+    said = capsys.readouterr().err
+    assert harmless(said) and "[link=x]" in said
 
 
 def test_a_listed_cluster_has_no_control_characters() -> None:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from gputui.model.plain_text import safe
 from gputui.model.snapshot import Snapshot, TaskGroupStatus
 from gputui.presets import RunProgress
 
@@ -35,7 +36,7 @@ class Progress:
         if self._quiet or (not news and now - self._told_at < LINE_EVERY_S):
             return
         self._stage, self._line, self._told_at = step.stage, line, now
-        print(line, file=sys.stderr, flush=True)
+        print(safe(line), file=sys.stderr, flush=True)
 
     def close(self) -> None:
         """Show nothing from now on."""
@@ -51,7 +52,7 @@ class Bars(Progress):
         from rich.progress import Progress as RichProgress
 
         self._bars = RichProgress(
-            TextColumn("{task.description:<20}"),
+            TextColumn("{task.description:<20}", markup=False),
             BarColumn(),
             TextColumn("{task.fields[count]:<11}"),
             TimeElapsedColumn(),
@@ -73,7 +74,7 @@ class Bars(Progress):
             self._end_stage()
             self._stage = step.stage
         if step.stage not in self._tasks:
-            self._tasks[step.stage] = self._bars.add_task(step.stage, total=None, count="")
+            self._tasks[step.stage] = self._bars.add_task(safe(step.stage), total=None, count="")
         task, total = self._tasks[step.stage], step.total or None
         count = f"{step.done:,}/{step.total:,}" if total else ""
         self._bars.update(task, completed=step.done, total=total, count=count)

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from gputui.client.head_connection import HeadConnection
 from gputui.client.start import check_enough, failures, workers_up
 from gputui.errors import GputuiError, HeadError, RunError, StoppedError
+from gputui.model.plain_text import safe_lines
 from gputui.model.snapshot import Event, RunState, Snapshot
 from gputui.presets import RunCancelledError, RunProgress, located
 from gputui.presets.definition import json_text
@@ -75,7 +76,7 @@ class RunRequest:
 
 def warn(problem: str) -> None:
     """Print a warning on stderr."""
-    print(f"gputui: {problem}", file=sys.stderr)
+    print(f"gputui: {safe_lines(problem)}", file=sys.stderr)
 
 
 def print_out(text: str) -> None:
