@@ -262,6 +262,7 @@ def test_two_screens_that_are_opened_at_once_are_of_one_cluster(
     one, two = tmux.open(HERE, env=gputui.env), tmux.open(HERE, env=gputui.env)
     one.sees("workers 2/2", "attached 2"), two.sees("workers 2/2", "attached 2")
     left_running(two)
+    wait(lambda: "attached 2" not in one.text, "one screen in\n", lambda: one.text)
     stopped(one)
 
 
