@@ -31,7 +31,7 @@ GONE: dict[str, str] = {}
 COMMANDS = {
     "open": (
         "--run -p --param --name --workers --busy --dashboard --min-workers --backend --attach "
-        "--json --quiet --save --report --figure --demo --seed --readonly --theme --ascii"
+        "--json --quiet --save --report --figure --demo --seed --readonly --theme --ascii --spec"
     ),
     "up": "--name --workers --busy --dashboard --idle-timeout --on",
     "attach": "--readonly --theme --ascii",

@@ -168,6 +168,15 @@ def _checked_port(context: click.Context, option: click.Parameter, port: int | N
     return port
 
 
+def _print_specification(context: click.Context, option: click.Parameter, wanted: bool) -> None:
+    """Print what there is, for programs, and end."""
+    if wanted and not context.resilient_parsing:
+        from gputui.cli.specification import print_specification
+
+        print_specification(gputui)
+        context.exit()
+
+
 def carried_out_in(module: str) -> Callable[[Callable[[], None]], Callable[..., int]]:
     """Have a command carried out by the function of its name in a module of `gputui.cli`.
 
@@ -314,6 +323,14 @@ gpu_options = several(
 @click.option("--seed", type=int, default=0, help="Random seed of the demo.")
 @screen_options
 @click.version_option(__version__, prog_name="gputui")
+@click.option(
+    "--spec",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_specification,
+    help="Print commands, presets and settings as JSON, for programs: gputui help json.",
+)
 @click.pass_context
 @carried_out_in("open")
 def open_() -> None:

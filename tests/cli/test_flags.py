@@ -55,7 +55,7 @@ KINDS = {
     "a program on a running cluster": ("--attach", "there", "--exec"),
 }
 
-COMBINED = {"is_program", "preset", "attach", "demo", "version"}
+COMBINED = {"is_program", "preset", "attach", "demo", "version", "spec"}
 """Options that make the kinds; they have tests of their own."""
 
 

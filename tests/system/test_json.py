@@ -55,6 +55,19 @@ def printed(gputui: Command, *words: str, status: int = 0) -> Any:
     return json.loads(done.stdout)
 
 
+def test_the_specification_is_as_documented_and_names_what_there_is(gputui: Command) -> None:
+    found = printed(gputui, "--spec")
+    assert mismatches(found, documented("gputui --spec")) == []
+    named = {each["name"] for each in found["commands"]}
+    assert {"gputui", "gputui up", "gputui runs"} <= named
+    (unnamed,) = (each for each in found["commands"] if each["name"] == "gputui")
+    backend = next(each for each in unnamed["options"] if each["names"] == ["--backend"])
+    assert (backend["value"], backend["choices"][0]) == ("[auto|cupy|numpy]", "auto")
+    assert found["presets"] == printed(gputui, "presets", "--json")
+    assert {"key": "lease", "takes": "seconds above 0", "default": 10.0} in found["settings"]
+    assert {"gpus", "env.X"} <= {*found["host_options"]}
+
+
 @pytest.mark.slow
 def test_a_preset_and_a_script_print_one_shape_and_their_failures_another(gputui: Command) -> None:
     Path(gputui.folder / "mine.py").write_text("print(1)")
