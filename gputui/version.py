@@ -1,3 +1,6 @@
-"""The version of this gputui, in a module of its own: nothing imports the whole package for it."""
+"""The version of this gputui, here and nowhere else: the packages are built with it, too.
 
-__version__ = "0.2.0"
+In a module of its own: nothing imports the whole package for it.
+"""
+
+__version__ = "0.3.0.dev0"

@@ -208,11 +208,17 @@ def _took(record: RunRecord) -> str:
 FOLDER = Path(__file__).parents[1] / "help"
 
 
+def topic_files() -> dict[str, Path]:
+    """Return each topic with its file."""
+    found = {path.stem: path for path in FOLDER.glob("*.md")}
+    return dict(sorted({**found, "changes": FOLDER.parent / "CHANGELOG.md"}.items()))
+
+
 def topics() -> dict[str, str]:
     """Return each topic with its title."""
     return {
-        path.stem: path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
-        for path in sorted(FOLDER.glob("*.md"))
+        name: path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
+        for name, path in topic_files().items()
     }
 
 
@@ -228,7 +234,7 @@ def show_help(topic: str | None) -> int:
         near = get_close_matches(topic.lower(), found, 1, 0.4)
         hint = f"did you mean {near[0]}?" if near else f"topics are {', '.join(found)}"
         raise UsageError(f"no help topic {topic!r}; {hint}")
-    text = (FOLDER / f"{topic}.md").read_text(encoding="utf-8")
+    text = topic_files()[topic].read_text(encoding="utf-8")
     if sys.stdout.isatty():
         _draw(text)
     else:

@@ -29,7 +29,7 @@ def test_a_topic_that_does_not_exist_is_refused_with_the_nearest(typed: str, mea
 
 
 def test_a_topic_far_from_all_is_refused_with_the_list() -> None:
-    with pytest.raises(UsageError, match="topics are arrays, contributing"):
+    with pytest.raises(UsageError, match="topics are arrays, changes, contributing"):
         show_help("zzzz")
 
 
