@@ -40,6 +40,7 @@ COMMANDS = {
     "down": "--all",
     "presets": "--json",
     "runs show": "--json",
+    "runs diff": "--json",
     "runs": "--json",
     "doctor": "",
     "who": "--by --json --watch",
@@ -121,7 +122,7 @@ JSON_FIELDS = {
     "presets": "name summary parameters arrays draws requires",
     "runs": (
         "id preset parameters backend hosts state started_at pid version machine ended_at workers "
-        "timings restarts saved summary result error_type error"
+        "timings restarts saved summary result usage error_type error"
     ),
 }
 """Those of `--run` are in `test_run.py`."""

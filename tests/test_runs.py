@@ -120,7 +120,8 @@ def test_a_run_of_another_machine_with_this_home_goes_on_as_far_as_its_files_say
     moved = on_another_machine(begun())
     assert records.find(moved.id).state is RunState.RUNNING
     assert list_runs(as_json=False) == 0
-    assert capsys.readouterr().out.splitlines()[1].split()[1:] == ["running", "–", "on", "node-2"]
+    words = capsys.readouterr().out.splitlines()[1].split()[1:]
+    assert words == ["running", "–", "–", "on", "node-2"]
     assert show_run(moved.id, as_json=False) == 0
     assert "node-2" in capsys.readouterr().out
     write(records.ended(moved, RunState.DONE))

@@ -446,6 +446,17 @@ def show_run(ctx: click.Context, id_: str, as_json: bool) -> int:
     return show_run(id_, as_json or ctx.parent.params["as_json"])
 
 
+@runs.command("diff")
+@click.argument("first", metavar="A", shell_complete=words(completion.recorded_runs))
+@click.argument("second", metavar="B", shell_complete=words(completion.recorded_runs))
+@json_option
+def diff_runs(first: str, second: str, as_json: bool) -> int:
+    """Show two runs side by side: what differs first."""
+    from gputui.cli.listing import diff_runs
+
+    return diff_runs(first, second, as_json)
+
+
 @gputui.command()
 @click.argument("hosts", required=False)
 @carried_out_in("hosts")

@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from gputui.errors import PresetError, UsageError
-from gputui.model.plain_text import aligned, safe_lines
+from gputui.model.plain_text import aligned, cut, safe, safe_lines
 from gputui.presets import Preset, get, names
 from gputui.presets.definition import json_text
 from gputui.presets.registry import write_new
 from gputui.runs import RunRecord, find, recorded, text
-from gputui.runs.records import as_object
+from gputui.runs.facts import device_rows, differences, gib, usage_facts
+from gputui.runs.records import as_object, status_of
 
 WIDTH = 80
 PAGE = 100
@@ -143,10 +144,17 @@ def list_runs(as_json: bool) -> int:
 def run_table(found: tuple[RunRecord, ...]) -> list[str]:
     """Return runs, a line each under a head."""
     rows = [
-        [record.id, record.state, _took(record), record.words.partition("\n")[0]]
+        [
+            record.id,
+            record.state,
+            _took(record),
+            gib(record.usage.device_memory_peak_bytes if record.usage else None),
+            record.words.partition("\n")[0],
+        ]
         for record in found
     ]
-    return aligned([["run", "state    ", "     took", "result"], *rows], right=[2])
+    heads = ["run", "state    ", "     took", "   memory", "result"]
+    return aligned([heads, *rows], right=[2, 3])
 
 
 def show_run(id_: str, as_json: bool) -> int:
@@ -159,10 +167,31 @@ def show_run(id_: str, as_json: bool) -> int:
     return 0
 
 
+DIFFERENCE = ("name", "first", "second", "differs")
+
+
+def diff_runs(first: str, second: str, as_json: bool) -> int:
+    """Print two runs side by side, what differs first; raises UsageError for an unknown id."""
+    found = differences(*(status_of(find(each)) for each in (first, second)))
+    if as_json:
+        kept = [dict(zip(DIFFERENCE, (*each, each.differs), strict=True)) for each in found]
+        print(json_text(kept, indent=1))
+        return 0
+    alike = [each for each in found if not each.differs]
+    rows = [[cut(text, WIDTH) for text in each] for each in found if each.differs]
+    print(safe_lines("\n".join(aligned(rows))))
+    if alike:
+        print(f"\nalike: {safe(', '.join(each.name for each in alike))}")
+    return 0
+
+
 def parts(record: RunRecord) -> list[str]:
     """Return the parts of a run's page: the facts, its result, its figure."""
     kept = record.result
     found = [text({key: value for key, value in facts(record).items() if value != ""})]
+    if usage := usage_facts(record.usage):
+        rows = device_rows(record.usage)
+        found.append(text(usage | ({"each": rows} if rows else {})))
     if result := kept.get("result"):
         found.append(text(result, kept.get("units")))
     if kept.get("figure"):

@@ -13,6 +13,7 @@ from gputui.model.bounds import (
     BytesPerSecond,
     Celsius,
     Few,
+    Joules,
     Line,
     Load,
     Megahertz,
@@ -121,6 +122,8 @@ class DeviceReading:
     claim: Claim | None = None
     waiting: Few[Name] = ()
     """Users who wait for it, the first first."""
+    energy_j: Joules | None = None
+    """Since the driver was loaded; read every ten seconds."""
 
     @property
     def is_mig(self) -> bool:

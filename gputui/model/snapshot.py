@@ -31,6 +31,7 @@ from gputui.model.bounds import (
 )
 from gputui.model.failure import Failure
 from gputui.model.readings import UNREAD, DeviceReading, HostReading
+from gputui.model.usage import Usage
 
 
 class HostState(StrEnum):
@@ -269,6 +270,12 @@ class RunStatus:
     """How long each stage took, of an ended run."""
     user: Name = ""
     """Who started it, of a run that the head knows."""
+    usage: Usage | None = None
+    """What an ended run took."""
+    hosts: Document = ""
+    """As they were given; "" is this machine."""
+    versions: Some[tuple[Name, Name]] = ()
+    """Library → version."""
 
     @property
     def words(self) -> str:

@@ -114,6 +114,7 @@ class RunningProgram:
         placed = await self._connection.request(self._order)
         assert isinstance(placed, Placed)
         self._places = placed.places
+        self._ongoing.recorder.uuids = {uuid for each in placed.places for uuid in each.uuids}
         self._running = {each.program for each in placed.places}
         self._ongoing.progressed(RunProgress("running", 0, 0))
         self._ongoing.quieten()

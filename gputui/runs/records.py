@@ -1,10 +1,10 @@
 """Every run, recorded under the user's state directory: one 0700 folder each.
 
-`Recording` writes the record of a run that goes on, `run.json`, and its log. A record is written
-when its run starts and again when it ends, each time as a whole, so that a reader never sees half
-of one. A run whose process is gone without an end is shown as lost. The processes of another
-machine or container that shares this home are not seen here: a run there counts as lost when it has
-written nothing for a week.
+`Recording` writes the record of a run that goes on, `run.json`, its telemetry and its log. A record
+is written when its run starts, now and then, and when it ends, each time as a whole, so that a
+reader never sees half of one. A run whose process is gone without an end is shown as lost. The
+processes of another machine or container that shares this home are not seen here: a run there
+counts as lost when it has written nothing for a week.
 
 A full disk does not end a run: a warning is printed once, and the run goes on unrecorded.
 """
@@ -24,6 +24,7 @@ from gputui.errors import UsageError
 from gputui.folders import write_whole
 from gputui.model.failure import Failure
 from gputui.model.snapshot import RunState, RunStatus
+from gputui.model.usage import Usage
 from gputui.presets.definition import json_text
 from gputui.process.procfs import TICKS_PER_S, own_place, process_stat
 from gputui.protocol.frontend import new_run_id
@@ -31,6 +32,7 @@ from gputui.protocol.programs import is_program
 
 FILE = "run.json"
 LOG = "log.txt"
+TELEMETRY = "telemetry.json"
 ROOM = "room"
 """In the folder of a run that goes on: what its end may take, should the disk be full by then."""
 ROOM_BYTES = 2**16
@@ -61,6 +63,8 @@ class ResultParts(TypedDict, total=False):
     failed_hosts: tuple[dict[str, str], ...]
 
 
+MOST_DEVICES = 16
+"""GPUs of a run of which frontends get each one's usage."""
 MOST_SHOWN = 2**16
 """Characters of a result that goes to the frontends; `gputui runs show` has all of it."""
 TAIL_BYTES = 2**14
@@ -108,6 +112,8 @@ class RunRecord:
     result: Mapping[str, Any] = field(default_factory=dict)
     """The `--json` object of an ended run, with `figure`, `units` and `versions`."""
     failure: Failure | None = None
+    usage: Usage | None = None
+    """What it took, as far as that was seen."""
 
     @property
     def error(self) -> str:
@@ -197,6 +203,9 @@ def status_of(record: RunRecord) -> RunStatus:
         result_json = json_text(result) if result else ""
         if len(result_json) <= MOST_SHOWN:
             break
+    usage = record.usage
+    if usage is not None and len(usage.devices) > MOST_DEVICES:
+        usage = replace(usage, devices=())
     return RunStatus(
         id=record.id,
         preset=record.preset,
@@ -209,6 +218,9 @@ def status_of(record: RunRecord) -> RunStatus:
         restarts=record.restarts,
         failure=record.failure.shown if record.failure else None,
         timings=tuple(record.timings.items()),
+        usage=usage if record.state.ended else None,
+        hosts=record.hosts,
+        versions=tuple(({"gputui": record.version} | record.result.get("versions", {})).items()),
     )
 
 
@@ -396,6 +408,15 @@ class Recording:
         """Record the result before printing or saving it, which may fail."""
         self.record = replace(self.record, result=dict(result))
         with self._writing():
+            write(self.record)
+
+    def took(self, usage: Usage | None, telemetry: Mapping[str, Any]) -> None:
+        """Record what the run took so far, and its telemetry."""
+        import msgspec
+
+        self.record = replace(self.record, usage=usage)
+        with self._writing():
+            write_whole(self.record.folder / TELEMETRY, msgspec.json.encode(telemetry))
             write(self.record)
 
     def end(self, state: RunState, **outcome: Any) -> None:

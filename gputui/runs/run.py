@@ -40,11 +40,14 @@ from gputui.protocol.frontend import (
 from gputui.protocol.programs import is_program
 from gputui.protocol.shared import LogLines
 from gputui.runs.progress import Bars, Progress, TaskCounts
+from gputui.runs.recorder import FlightRecorder
 from gputui.runs.records import Recording, is_script, new_record, status_of
 from gputui.version import __version__
 
 REPORT_EVERY_S = 0.5
 """How often the run reports its progress to the head."""
+TELEMETRY_EVERY_S = 60.0
+"""How often the telemetry is written at first; a run that is killed loses a twentieth at most."""
 CAUSE_S = 5.0
 """How long the head may take to report why tasks were lost, or how a worker ended."""
 LAST_LINES = 8
@@ -122,6 +125,8 @@ class OngoingRun:
         """Of workers during it."""
         self.snapshot: Snapshot | None = None
         """The newest."""
+        self.recorder = FlightRecorder(() if is_program(request.name) else None)
+        self._began_at = self._written_at = time.monotonic()
         self._bars = bars
         self._joined = connection.attached.started_at < recording.record.started_at
         """Whether the cluster ran before: what its workers printed then is not this run's."""
@@ -204,6 +209,7 @@ class OngoingRun:
             worker = worker or next(reversed([*self._printed, *self._crashes]), "")
             log = (*self._crashes.get(worker, ()), *self._printed.get(worker, ()))
             more["failure"] = error.failure(worker, log)
+        self.recording.took(self.recorder.usage, self.recorder.telemetry())
         self.recording.end(
             _state(error), restarts=self.restarts, workers=self.settled.workers, **more
         )
@@ -231,6 +237,14 @@ class OngoingRun:
             "restarts": self.restarts,
             "version": __version__,
         }
+
+    def _record(self, snapshot: Snapshot) -> None:
+        """Record a snapshot, and write the telemetry now and then."""
+        self.recorder.look(snapshot)
+        now = time.monotonic()
+        if now - self._written_at > max(TELEMETRY_EVERY_S, (now - self._began_at) / 20):
+            self._written_at = now
+            self.recording.took(self.recorder.usage, self.recorder.telemetry())
 
     async def _listen(self) -> None:
         """Wait until the run is cancelled or loses its cluster, and raise."""
@@ -264,6 +278,7 @@ class OngoingRun:
                 _keep(self._printed, worker, lines)
             case SnapshotTaken(snapshot):
                 self.snapshot = snapshot
+                self._record(snapshot)
                 self._tasks.looked(snapshot)
                 if self._step.stage:
                     self.progressed(self._step)

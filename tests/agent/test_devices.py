@@ -33,6 +33,15 @@ def test_a_gpu_is_read_whole(nvml):
     assert not reading.lost
 
 
+def test_the_energy_counter_is_read_every_ten_seconds_only(nvml):
+    nvml.set(gpus=[{"energy_mj": 2_500}])
+    (gpu,) = gpus()
+    assert gpu.read()[0].energy_j == 2.5
+    nvml.set(gpus=[{"energy_mj": 9_500}])
+    found = [gpu.read()[0].energy_j for _ in range(SLOW_EVERY)]
+    assert found == [2.5] * (SLOW_EVERY - 1) + [9.5]
+
+
 def test_a_card_that_tells_nothing_but_its_uuid_is_still_read(nvml):
     functions = [name for name in dir(Nvml.open().pynvml) if name.startswith("nvmlDevice")]
     needed = {"nvmlDeviceGetUUID", "nvmlDeviceGetHandleByIndex"}

@@ -101,6 +101,8 @@ class Gpu(Instance):
     temperature: int = 33
     power_mw: int = 76_500
     power_limit_mw: int = 700_000
+    energy_mj: int | None = None
+    """What its counter shows; None: what it draws, since this process began to look."""
     sm_clock_mhz: int = 1980
     event_reasons: int = 1
     ecc_errors: int = 0
@@ -120,6 +122,7 @@ class Handle:
     instance: int | None = None
 
 
+BEGAN = time.monotonic()
 _opened = False
 _read: tuple[object, dict[str, Any]] = (None, {})
 
@@ -280,6 +283,12 @@ def nvmlDeviceGetTemperatureV(handle: Handle, sensor: int) -> int:  # noqa: N802
 
 def nvmlDeviceGetPowerUsage(handle: Handle) -> int:  # noqa: N802
     return int(_whole("nvmlDeviceGetPowerUsage", handle).power_mw)
+
+
+def nvmlDeviceGetTotalEnergyConsumption(handle: Handle) -> int:  # noqa: N802
+    gpu = _whole("nvmlDeviceGetTotalEnergyConsumption", handle)
+    drawn_mj = int(gpu.power_mw * (time.monotonic() - BEGAN))
+    return drawn_mj if gpu.energy_mj is None else int(gpu.energy_mj)
 
 
 def nvmlDeviceGetEnforcedPowerLimit(handle: Handle) -> int:  # noqa: N802

@@ -57,6 +57,19 @@ def test_a_program_is_a_run_with_a_record_and_a_log(gputui: Command) -> None:
     assert "0 | 2 gpus" in log.read_text()
 
 
+def test_a_programs_record_says_what_exactly_its_gpus_took(gputui: Command) -> None:
+    gpu = {"power_mw": 360_000, "used_mib": 130}
+    gputui.env["GPUTUI_FAKE_NVML"] = json.dumps({"gpus": [{"used_mib": 9_000}, gpu, gpu]})
+    assert (
+        gputui("--exec", "-n", "2", "--memory-free", "138GiB", "--", "sleep", "4").returncode == 0
+    )
+    used = json.loads(gputui("runs", "last", "--json").stdout)["usage"]
+    assert [each["name"] for each in used["devices"]] == ["localhost:gpu1", "localhost:gpu2"]
+    assert used["device_memory_peak_bytes"] == 130 * 2**20
+    assert used["gpu_hours"] * 3600 > 2 * 2.0
+    assert used["energy_wh"] == pytest.approx(360 * used["gpu_hours"], rel=0.03)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_reaches_the_program_and_nothing_is_left(
     gputui: Command, number: signal.Signals

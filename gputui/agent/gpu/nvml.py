@@ -44,7 +44,7 @@ CPU_WORDS = 64
 """Affinity masks are read for this many times 64 CPUs."""
 
 SLOW_EVERY = 10
-"""MIG mode, power cap, ECC counts and NVLink traffic are read every so many readings."""
+"""MIG mode, power cap, ECC counts, energy and NVLink traffic are read every so many readings."""
 NVLINK_SPEED_MBPS = 164
 NVLINK_SENT_KIB, NVLINK_RECEIVED_KIB = 138, 139
 """NVML_FI_DEV_…; the counters are of all links where the scope is `ALL_LINKS`."""
@@ -218,11 +218,13 @@ class Gpu:
         ask, handle = self._ask, self._handle
         mode = ask("nvmlDeviceGetMigMode", handle)
         mig_enabled = mode is not None and mode[0] == 1
+        energy_mj = ask("nvmlDeviceGetTotalEnergyConsumption", handle)  # takes 3 ms on an H100
         self._slow = replace(
             self._slow,
             power_limit_w=_watts(ask("nvmlDeviceGetEnforcedPowerLimit", handle)),
             ecc_errors=ask("nvmlDeviceGetTotalEccErrors", handle, 1, 0),
             nvlink_bytes_per_s=self._nvlink_bytes_per_s(),
+            energy_j=None if energy_mj is None else energy_mj / 1000,
             usable=not mig_enabled,
         )
         self._instances = []

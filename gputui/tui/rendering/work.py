@@ -20,6 +20,7 @@ from gputui.model.snapshot import (
     TaskGroupStatus,
     WorkerState,
 )
+from gputui.runs.facts import differences, usage_facts
 from gputui.runs.text import text as result_text
 from gputui.tui.rendering import Line, Part, fitted, gauge, wrapped
 from gputui.tui.rendering import format as fmt
@@ -269,44 +270,23 @@ def run_lines(
         ]
     if failure:
         lines += _evidence(failure, log, width)
+    if usage := usage_facts(run.usage):
+        lines += [(), *_texts(result_text(usage, most=width), width)]
     numbers = result_lines(run.result_json, width)
     return [*lines, (), *numbers] if numbers else lines
 
 
 def compare_lines(first: RunRow, second: RunRow, width: int) -> list[Line]:
-    """Return two runs side by side; what differs stands out."""
-    one, other = _facts(first), _facts(second)
+    """Return two runs side by side; what differs comes first, and stands out."""
     each = max(8, (width - NAME_CELLS - 2) // 2)
     lines: list[Line] = []
-    for name in {**one, **other}:
-        texts = [fmt.safe(facts.get(name, fmt.MISSING)) for facts in (one, other)]
+    for name, *texts in differences(first.run, second.run):
         role = "dim" if texts[0] == texts[1] else "title"
-        cells: list[Part] = [(f" {fitted(text, each)}", role) for text in texts]
+        cells: list[Part] = [(f" {fitted(fmt.safe(text), each)}", role) for text in texts]
         lines.append([(fitted(fmt.safe(name), NAME_CELLS), "dim"), *cells])
     if first.took_s and second.took_s:
         lines += [(), [(compared(second.took_s, first.took_s), "accent")]]
     return lines
-
-
-def _facts(row: RunRow) -> dict[str, str]:
-    """Return the facts of a run by their labels."""
-    run = row.run
-    try:
-        results = json.loads(run.result_json or "{}").get("result", {}).items()
-        result = {key: json.dumps(value) for key, value in results}
-    except (ValueError, AttributeError):
-        result = {"result": run.summary}
-    return {
-        "run": run.id,
-        "preset": row.name,
-        "state": run.state.value,
-        "began": row.began,
-        "took": fmt.elapsed(row.took_s),
-        "restarts": str(run.restarts),
-        **dict(run.parameters),
-        **result,
-        **({"error": run.failure.message} if run.failure else {}),
-    }
 
 
 def _evidence(failure: Failure, log: tuple[str, ...], width: int) -> list[Line]:
@@ -341,6 +321,11 @@ def result_lines(result_json: str, width: int) -> list[Line]:
         said = result_text(ended["result"], ended.get("units"), width)
     except (ValueError, LookupError, TypeError, AttributeError):
         return []
+    return _texts(said, width)
+
+
+def _texts(said: str, width: int) -> list[Line]:
+    """Return a text of keys and values in lines that are no wider."""
     lines: list[Line] = []
     for line in map(fmt.safe, said.splitlines()):
         key, space, value = line.partition("  ")

@@ -1,0 +1,89 @@
+"""What a run took: the figures of its GPUs, its workers' memory and its tasks. Pure values.
+
+A figure that nobody could read is None.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from gputui.model.bounds import (
+    Bytes,
+    Fleet,
+    Line,
+    Name,
+    Number,
+    Percent,
+    Seconds,
+    Some,
+    SumOfSeconds,
+    WattHours,
+)
+
+
+class Idle(StrEnum):
+    """Why a GPU did nothing, as far as its workers and the scheduler tell."""
+
+    NO_WORK = "no work"
+    DATA = "waiting for data"
+    SCHEDULER = "waiting for the scheduler"
+    CPU = "a task computed on the CPU"
+    PAUSED = "its worker was paused"
+    NO_WORKER = "no worker was up"
+    UNKNOWN = "not known"
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceUsage:
+    """One GPU during a run."""
+
+    name: Name
+    """`host:gpu0`."""
+    uuid: Name
+    memory_peak_bytes: Bytes | None = None
+    memory_mean_bytes: Bytes | None = None
+    utilization_percent: Percent | None = None
+    """The mean."""
+    energy_wh: WattHours | None = None
+    idle_s: Seconds = 0.0
+    idle_why: Some[tuple[Idle, Seconds]] = ()
+    """The longest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixUsage:
+    """All tasks of one prefix during a run."""
+
+    prefix: Line
+    tasks: Number
+    compute_s: SumOfSeconds
+    transfer_s: SumOfSeconds
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """A run as a whole."""
+
+    watched_s: Seconds
+    """How long readings came."""
+    gpus: Number = 0
+    gpu_hours: SumOfSeconds = 0.0
+    energy_wh: WattHours | None = None
+    utilization_percent: Percent | None = None
+    """The mean of all its GPUs."""
+    device_memory_peak_bytes: Bytes | None = None
+    """The most on one GPU."""
+    device_memory_mean_bytes: Bytes | None = None
+    """On one GPU."""
+    host_memory_peak_bytes: Bytes | None = None
+    """Of all its workers together."""
+    host_memory_mean_bytes: Bytes | None = None
+    nvlink_bytes: Bytes | None = None
+    """That its GPUs sent each other over NVLink."""
+    network_bytes: Bytes | None = None
+    """That its hosts received from other machines."""
+    idle_s: SumOfSeconds = 0.0
+    """Of all its GPUs."""
+    idle_why: Some[tuple[Idle, SumOfSeconds]] = ()
+    slowest: Some[PrefixUsage] = ()
+    """The prefixes that computed longest."""
+    devices: Fleet[DeviceUsage] = ()

@@ -1,0 +1,398 @@
+"""The flight recorder of a run: snapshots in; its usage, and its telemetry in at most 2 MB, out.
+
+Sums are exact, whatever is thinned out: the telemetry of a GPU is a row a second at first, and with
+each halving a row for twice as long (mean utilisation, most memory, mean power); of tasks' spans
+every second one goes. Time that no snapshot tells of, and a clock that jumps, count for nothing. It
+reads no clock and no file.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gputui.model.plain_text import cut
+from gputui.model.readings import DeviceReading
+from gputui.model.snapshot import (
+    HostStatus,
+    SchedulerState,
+    Snapshot,
+    TaskGroupStatus,
+    TaskSpan,
+    WorkerState,
+    WorkerStatus,
+)
+from gputui.model.usage import DeviceUsage, Idle, PrefixUsage, Usage
+
+VERSION = 1
+MOST_ROWS = 80_000
+"""Of all GPUs together, and of times; each takes up to 17 bytes as JSON."""
+MOST_SPANS = 12_000
+MOST_NAMES = 2_000
+"""Of prefixes and workers that are told apart; further ones are one, "other"."""
+NAME_CHARS = 100
+SLOWEST = 10
+LONGEST_GAP_S = 30.0
+IDLE_PERCENT = 5.0
+"""A GPU that is less busy does nothing."""
+MIB = 2**20
+J_PER_WH = 3600.0
+
+Row = tuple[int | None, int | None, int | None]
+"""Utilisation in percent, memory in MiB, power in W."""
+
+
+class Mean:
+    """The mean of a reading over time, and its peak."""
+
+    __slots__ = ("_seconds", "_sum", "peak")
+
+    def __init__(self) -> None:
+        self.peak: float | None = None
+        self._sum = self._seconds = 0.0
+
+    def add(self, value: float | None, for_s: float) -> None:
+        """Take in a reading that held for some seconds."""
+        if value is not None:
+            self._sum += value * for_s
+            self._seconds += for_s
+            if self.peak is None or value > self.peak:
+                self.peak = value
+
+    @property
+    def value(self) -> float | None:
+        """The mean; None where nothing was read."""
+        return self._sum / self._seconds if self._seconds else self.peak
+
+
+class Energy:
+    """A GPU's energy: its counter between two changes of it, its power before and afterwards.
+
+    The counter is read every ten seconds: when it changes it is new, and what it adds is exact.
+    """
+
+    __slots__ = ("_counter_j", "_known", "_since_j", "_sure_j")
+
+    def __init__(self) -> None:
+        self._counter_j: float | None = None
+        self._known = False
+        """Whether the counter has changed: the first value may be ten seconds old."""
+        self._sure_j = self._since_j = 0.0
+
+    def add(self, counter_j: float | None, power_w: float | None, for_s: float) -> None:
+        """Take in the readings after some seconds."""
+        self._since_j += (power_w or 0.0) * for_s
+        before = self._counter_j
+        if counter_j is None or counter_j == before:
+            return
+        if before is not None:
+            exact = self._known and counter_j > before  # it begins at 0 with the driver
+            self._sure_j += counter_j - before if exact else self._since_j
+            self._since_j, self._known = 0.0, True
+        self._counter_j = counter_j
+
+    @property
+    def total_j(self) -> float | None:
+        """All of it; None without a counter and without power."""
+        total_j = self._sure_j + self._since_j
+        return total_j if total_j or self._counter_j is not None else None
+
+
+@dataclass(slots=True)
+class Device:
+    """One GPU as it is recorded."""
+
+    name: str
+    uuid: str
+    rows: list[Row | None]
+    open: list[Row] = field(default_factory=list)
+    """Rows of the step that goes on."""
+    utilization: Mean = field(default_factory=Mean)
+    memory: Mean = field(default_factory=Mean)
+    energy: Energy = field(default_factory=Energy)
+    seconds: float = 0.0
+    """How long it was the run's."""
+    nvlink_bytes: float = 0.0
+    idle: dict[Idle, float] = field(default_factory=dict)
+
+    @property
+    def usage(self) -> DeviceUsage:
+        """What it did."""
+        return DeviceUsage(
+            self.name,
+            self.uuid,
+            memory_peak_bytes=_whole(self.memory.peak),
+            memory_mean_bytes=_whole(self.memory.value),
+            utilization_percent=_rounded(self.utilization.value),
+            energy_wh=_watt_hours(self.energy.total_j),
+            idle_s=round(sum(self.idle.values()), 1),
+            idle_why=_longest(self.idle),
+        )
+
+
+class FlightRecorder:
+    """Records a run from the snapshots of its cluster; `uuids` are its GPUs, None those of all
+    workers."""
+
+    def __init__(self, uuids: Collection[str] | None = None) -> None:
+        self.uuids = uuids
+        self._at: float | None = None
+        self._watched_s = 0.0
+        self._step_s = 1.0
+        self._row_at = 0.0
+        self._times: list[float] = []
+        self._devices: dict[str, Device] = {}
+        self._host_memory = Mean()
+        self._network_bytes = 0.0
+        self._tasks = TaskTimes()
+        self._spans: list[TaskSpan] = []
+        self._spans_seen, self._spans_every = 0, 1
+
+    def look(self, snapshot: Snapshot) -> None:
+        """Take in what holds in a snapshot."""
+        for_s = 0.0 if self._at is None else snapshot.taken_at - self._at
+        for_s = for_s if 0.0 <= for_s <= LONGEST_GAP_S else 0.0
+        self._at = snapshot.taken_at
+        self._watched_s += for_s
+        workers: dict[str | None, list[WorkerStatus]] = {}
+        for worker in snapshot.workers:
+            workers.setdefault(worker.device_uuid, []).append(worker)
+        uuids = workers if self.uuids is None else self.uuids
+        why_all = _why_all(snapshot)
+        for host in snapshot.hosts:
+            found = [device for device in host.devices if device.uuid in uuids]
+            for reading in found:
+                self._add(host, reading, workers.get(reading.uuid, ()), why_all, for_s)
+            if found or (self.uuids is None and None in workers):
+                self._network_bytes += (host.reading.network_receive_bytes_per_s or 0.0) * for_s
+        if self.uuids is None:
+            resident = [each.rss_bytes for each in snapshot.workers if each.rss_bytes is not None]
+            self._host_memory.add(sum(resident) if resident else None, for_s)
+        self._tasks.look(snapshot.groups)
+        self._keep_spans(snapshot.spans)
+        if snapshot.taken_at >= self._row_at + self._step_s or snapshot.taken_at < self._row_at:
+            self._end_row(snapshot.taken_at)
+
+    def _add(
+        self,
+        host: HostStatus,
+        reading: DeviceReading,
+        workers: Sequence[WorkerStatus],
+        why_all: Idle | None,
+        for_s: float,
+    ) -> None:
+        device = self._devices.get(reading.uuid)
+        if device is None:
+            name = f"{host.name}:{reading.short_name}"
+            device = Device(name, reading.uuid, [None] * len(self._times))
+            self._devices[reading.uuid] = device
+            for_s = 0.0
+        device.seconds += for_s
+        if reading.lost or reading.stale:
+            return
+        busy, power = reading.utilization_percent, reading.power_w
+        used = reading.memory_used_bytes
+        device.utilization.add(busy, for_s)
+        device.memory.add(used, for_s)
+        device.energy.add(reading.energy_j, power, for_s)
+        device.nvlink_bytes += (reading.nvlink_bytes_per_s or 0.0) * for_s
+        if busy is not None and busy < IDLE_PERCENT:
+            why = Idle.UNKNOWN if self.uuids is not None else _why(workers, why_all)
+            device.idle[why] = device.idle.get(why, 0.0) + for_s
+        device.open.append(
+            (
+                None if busy is None else round(busy),
+                None if used is None else used // MIB,
+                None if power is None else round(power),
+            )
+        )
+
+    def _end_row(self, at: float) -> None:
+        """End a row of every GPU; with too many rows, merge each two."""
+        self._row_at = at
+        self._times.append(at)
+        for device in self._devices.values():
+            device.rows.append(_merged(device.open))
+            device.open.clear()
+        columns = 1 + len(self._devices)
+        if len(self._times) * columns > MOST_ROWS and len(self._times) % 2 == 0:
+            self._times = self._times[1::2]
+            self._step_s *= 2
+            for device in self._devices.values():
+                pairs = zip(device.rows[::2], device.rows[1::2], strict=True)
+                device.rows = [_merged([row for row in pair if row]) for pair in pairs]
+
+    def _keep_spans(self, spans: Iterable[TaskSpan]) -> None:
+        for span in spans:
+            self._spans_seen += 1
+            if self._spans_seen % self._spans_every == 0:
+                self._spans.append(span)
+        if len(self._spans) > MOST_SPANS:
+            self._spans = self._spans[1::2]
+            self._spans_every *= 2
+
+    @property
+    def usage(self) -> Usage | None:
+        """What the run took so far; None before anything was seen."""
+        if self._at is None:
+            return None
+        devices = tuple(device.usage for device in self._devices.values())
+        each = self._devices.values()
+        idle: dict[Idle, float] = {}
+        for device in each:
+            for why, seconds in device.idle.items():
+                idle[why] = idle.get(why, 0.0) + seconds
+        energy_j = _known(device.energy.total_j for device in each)
+        memory = _known(device.memory.value for device in each)
+        busy = _known(device.utilization.value for device in each)
+        return Usage(
+            watched_s=round(self._watched_s, 1),
+            gpus=len(devices),
+            gpu_hours=round(sum(device.seconds for device in each) / 3600, 4),
+            energy_wh=_watt_hours(sum(energy_j)) if energy_j else None,
+            utilization_percent=_rounded(sum(busy) / len(busy)) if busy else None,
+            device_memory_peak_bytes=_whole(
+                max(_known(device.memory.peak for device in each), default=None)
+            ),
+            device_memory_mean_bytes=_whole(sum(memory) / len(memory)) if memory else None,
+            host_memory_peak_bytes=_whole(self._host_memory.peak),
+            host_memory_mean_bytes=_whole(self._host_memory.value),
+            # What one sends another receives.
+            nvlink_bytes=_whole(sum(device.nvlink_bytes for device in each) / 2) or None,
+            network_bytes=_whole(self._network_bytes) or None,
+            idle_s=round(sum(idle.values()), 1),
+            idle_why=_longest(idle),
+            slowest=self._tasks.slowest(),
+            devices=devices,
+        )
+
+    def telemetry(self) -> dict[str, Any]:
+        """Return the rows and spans, as the file of a run has them."""
+        names: dict[str, int] = {}
+
+        def number(name: str) -> int:
+            name = cut(name, NAME_CHARS)
+            full = len(names) >= MOST_NAMES and name not in names
+            return names.setdefault("other" if full else name, len(names))
+
+        spans = [
+            [
+                number(span.worker),
+                number(span.prefix),
+                round(span.started_at, 3),
+                round(span.duration_s, 3),
+                int(span.erred),
+            ]
+            for span in self._spans
+        ]
+        return {
+            "version": VERSION,
+            "step_s": self._step_s,
+            "times": [round(at, 1) for at in self._times],
+            "devices": [
+                {"name": each.name, "uuid": each.uuid, "rows": each.rows}
+                for each in self._devices.values()
+            ],
+            "names": list(names),
+            "spans": spans,
+            "one_span_of": self._spans_every,
+        }
+
+
+class TaskTimes:
+    """What tasks of each prefix took, from the scheduler's counts, which forget."""
+
+    def __init__(self) -> None:
+        self._begun = False
+        self._groups: dict[str, tuple[TaskGroupStatus, TaskGroupStatus | None]] = {}
+        """Of each group that is there: the newest, and what it was before the run."""
+        self._gone: dict[str, tuple[int, float, float]] = {}
+        """By prefix: the tasks, seconds of computing and of transfers of groups that are gone."""
+
+    def look(self, groups: Sequence[TaskGroupStatus]) -> None:
+        """Take in the groups that there are."""
+        there = {group.name: group for group in groups}
+        for name in self._groups.keys() - there.keys():
+            _sum_up(self._gone, *self._groups.pop(name))
+        for name, group in there.items():
+            before = self._groups.get(name)
+            first = None if self._begun else group
+            self._groups[name] = (group, before[1] if before else first)
+        self._begun = True
+
+    def slowest(self) -> tuple[PrefixUsage, ...]:
+        """Return the prefixes that computed longest."""
+        sums = dict(self._gone)
+        for now, before in self._groups.values():
+            _sum_up(sums, now, before)
+        found = [PrefixUsage(prefix, *parts) for prefix, parts in sums.items() if parts[0]]
+        return tuple(sorted(found, key=lambda each: -each.compute_s)[:SLOWEST])
+
+
+def _sum_up(
+    sums: dict[str, tuple[int, float, float]],
+    now: TaskGroupStatus,
+    before: TaskGroupStatus | None,
+) -> None:
+    prefix = cut(now.prefix, NAME_CHARS)
+    prefix = prefix if prefix in sums or len(sums) < MOST_NAMES else "other"
+    tasks, compute_s, transfer_s = sums.get(prefix, (0, 0.0, 0.0))
+    sums[prefix] = (
+        tasks + now.finished - (before.finished if before else 0),
+        compute_s + now.compute_s - (before.compute_s if before else 0.0),
+        transfer_s + now.transfer_s - (before.transfer_s if before else 0.0),
+    )
+
+
+def _why_all(snapshot: Snapshot) -> Idle | None:
+    """Return why every worker without a task waits."""
+    scheduler = snapshot.scheduler
+    if scheduler.state is SchedulerState.BUSY or scheduler.queued:
+        return Idle.SCHEDULER
+    waiting = any(group.waiting for group in snapshot.groups)
+    return None if waiting else Idle.NO_WORK
+
+
+def _why(workers: Sequence[WorkerStatus], why_all: Idle | None) -> Idle:
+    """Return why a GPU with these workers does nothing."""
+    if any(worker.executing for worker in workers):
+        return Idle.CPU
+    if any(worker.state is WorkerState.PAUSED for worker in workers):
+        return Idle.PAUSED
+    if not any(worker.state.up for worker in workers):
+        return Idle.NO_WORKER
+    if any(worker.ready for worker in workers):
+        return Idle.DATA  # the scheduler gave it tasks, and none can run yet
+    return why_all or Idle.UNKNOWN
+
+
+def _merged(rows: Sequence[Row]) -> Row | None:
+    """Return one row for several: mean, most, mean."""
+    if len(rows) < 2:
+        return rows[0] if rows else None
+    busy, memory, power = (_known(column) for column in zip(*rows, strict=True))
+    return (
+        round(sum(busy) / len(busy)) if busy else None,
+        max(memory, default=None),
+        round(sum(power) / len(power)) if power else None,
+    )
+
+
+def _known(values: Iterable[Any]) -> list[Any]:
+    return [value for value in values if value is not None]
+
+
+def _longest(idle: dict[Idle, float]) -> tuple[tuple[Idle, float], ...]:
+    ranked = sorted(idle.items(), key=lambda item: -item[1])
+    return tuple((why, round(seconds, 1)) for why, seconds in ranked if seconds)
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else round(value)
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 1)
+
+
+def _watt_hours(joules: float | None) -> float | None:
+    return None if joules is None else round(joules / J_PER_WH, 3)
