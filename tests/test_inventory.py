@@ -42,6 +42,7 @@ COMMANDS = {
     "runs show": "--json",
     "runs diff": "--json",
     "runs": "--json",
+    "why": "--json",
     "doctor": "",
     "who": "--by --json --watch",
     "claim": "-n --gpus --for --note --wait --memory-free",

@@ -42,6 +42,7 @@ PRIVATE = {
         "distributed WorkerState._select_workers_for_gather",
     },
     "attributes": {
+        "_current_frames",  # sys; documented
         "_cluster_info",  # distributed Cluster
         "_loop_runner",  # distributed Cluster
         "_meta",  # dask Array; documented

@@ -182,6 +182,7 @@ class Forkserver:
 
             assert self._credentials is not None, "credentials come before workers"
             fields = asdict(order)
+            fields["agent"] = self._agent
             status = work({**fields.pop("spec"), **fields}, asdict(self._credentials), reports)
         except BaseException:
             import traceback

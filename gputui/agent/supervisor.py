@@ -40,6 +40,8 @@ from gputui.protocol.agent import (
     ClaimGpus,
     Configure,
     Credentials,
+    Examine,
+    Examined,
     FollowLogs,
     FromAgent,
     KnowFrontends,
@@ -297,6 +299,8 @@ class Supervisor:
                 self._workers.restart(names)
             case FollowLogs():
                 self._workers.follow(message)
+            case Examine():
+                self.send(Examined(await self._workers.examine(self._configure.host)))
             case StartProgram():
                 self._programs.start(message)
             case EndPrograms():

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from gputui.model.examination import ThreadStack, Transfers
 from gputui.model.plan import WorkerSpec
 from gputui.process import procfs
 from gputui.process.cgroups import memory_limit
@@ -128,6 +129,25 @@ def _pieces(lines: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
 
 
 @dataclass(slots=True)
+class Answer:
+    """What a worker answers that is examined."""
+
+    threads: list[ThreadStack] = field(default_factory=list)
+    transfers: Transfers = field(default_factory=Transfers)
+    dumped: list[str] = field(default_factory=list)
+    """The lines that `faulthandler` wrote."""
+    complete: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def take(self, part: ThreadStack | Transfers) -> None:
+        """Take a part of the answer of its Python; transfers come last."""
+        if isinstance(part, Transfers):
+            self.transfers = part
+            self.complete.set()
+        else:
+            self.threads.append(part)
+
+
+@dataclass(slots=True)
 class WorkerProcess:
     """One worker, over all its processes."""
 
@@ -157,6 +177,8 @@ class WorkerProcess:
     device_uuid: str | None = None
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     restart: asyncio.TimerHandle | None = None
+    answer: Answer | None = None
+    """Of its last examination."""
 
     @property
     def pid(self) -> int | None:

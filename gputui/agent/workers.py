@@ -10,11 +10,13 @@ from functools import partial
 from pathlib import Path
 
 from gputui.agent.agent_socket import AgentSocket
+from gputui.agent.examining import examine
 from gputui.agent.forkserver_process import ForkserverProcess
 from gputui.agent.worker_process import WorkerOutput, WorkerProcess, explain
 from gputui.engine.dask_settings import TERMINATE, terminate_share
 from gputui.errors import ProtocolError
 from gputui.folders import own_folder
+from gputui.model.examination import ExaminedHost
 from gputui.process.cgroups import Cgroups
 from gputui.process.child import PipeLines
 from gputui.process.lifetime import Handle, end_children
@@ -36,6 +38,7 @@ from gputui.protocol.forking import (
     ForkEnded,
     ForkWorker,
     FromForkserver,
+    FromWorker,
     Imported,
     WorkerReport,
 )
@@ -76,6 +79,7 @@ class Workers:
         )
         self._cgroups = Cgroups()
         self._following = False
+        self._examining = asyncio.Lock()
 
     async def keep_limits(self) -> None:
         """Watch the workers' memory without end, and end those that come up to their limit."""
@@ -146,6 +150,11 @@ class Workers:
                 loop.call_later(RESTART_GRACE_S, worker.process.kill_group)
             elif not worker.forking:
                 self._fork(worker)
+
+    async def examine(self, host: str) -> ExaminedHost:
+        """Return how the host and the workers do, stuck ones too."""
+        async with self._examining:  # an answer belongs to one examination
+            return await examine(host, self._workers.values(), self._scratch)
 
     def follow(self, wish: FollowLogs) -> None:
         """Start sending workers' output, the last lines first, or stop."""
@@ -257,10 +266,17 @@ class Workers:
         self.forkserver.order(fork)
 
     def _read_report(self, worker: WorkerProcess, line: str) -> None:
+        if worker.answer is not None and not line.startswith("["):
+            worker.answer.dumped.append(line)
+            return
         try:
-            report = decode(line.encode(), WorkerReport)
+            report = decode(line.encode(), FromWorker)
         except ProtocolError as error:
             self._send(Trouble(f"{worker.spec.name} reported what is no report: {error}"))
+            return
+        if not isinstance(report, WorkerReport):
+            if worker.answer is not None:
+                worker.answer.take(report)
             return
         worker.address, worker.device_uuid = report.address, report.device_uuid
         self._send(WorkerReady(worker.spec.name, worker.address, worker.device_uuid))

@@ -458,6 +458,14 @@ def diff_runs(first: str, second: str, as_json: bool) -> int:
 
 
 @gputui.command()
+@click.argument("name", required=False, shell_complete=words(completion.clusters))
+@json_option
+@carried_out_in("why")
+def why() -> None:
+    """Say why a running cluster is stuck, with every worker's stacks as evidence."""
+
+
+@gputui.command()
 @click.argument("hosts", required=False)
 @carried_out_in("hosts")
 def doctor() -> None:

@@ -19,6 +19,7 @@ from gputui.demo.devices import Load, SimulatedGpu
 from gputui.demo.simulated_runs import StageCount
 from gputui.fleet.session import AgentChannel, OpenedAgent
 from gputui.fleet.stages import Question, Stages
+from gputui.model.examination import ExaminedHost, ExaminedWorker, ThreadStack
 from gputui.model.hosts import Host
 from gputui.model.plan import WorkerSpec
 from gputui.model.readings import HostReading
@@ -27,6 +28,8 @@ from gputui.process.background import Background
 from gputui.protocol import VERSION
 from gputui.protocol.agent import (
     Configure,
+    Examine,
+    Examined,
     Facts,
     FollowLogs,
     FromAgent,
@@ -209,6 +212,8 @@ class SimulatedAgent:
                 self.say(Listening(host, 0))
             case Ping(number):
                 self.say(Pong(number))
+            case Examine():
+                self.say(Examined(self.examined()))
             case StartWorkers(specs=specs):
                 for spec in specs:
                     self.start(spec)
@@ -224,6 +229,15 @@ class SimulatedAgent:
                     self.say(replace(lines, earlier=True))
             case Shutdown():
                 self.end()
+
+    def examined(self) -> ExaminedHost:
+        """Return an examination in which every worker waits."""
+        main = ThreadStack("MainThread", ("python3.11/selectors.py:468 select",))
+        workers = (
+            ExaminedWorker(each.name, each.pid, "S", answered=True, threads=(main,))
+            for each in self.workers.values()
+        )
+        return ExaminedHost(self.host, tuple(workers))
 
     def start(self, spec: WorkerSpec) -> None:
         """Start a worker, or say again that it runs."""

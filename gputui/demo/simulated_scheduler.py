@@ -72,6 +72,7 @@ class SimulatedScheduler:
         self.pid = os.getpid()
         self.status: int | None = None
         self.reason = ""
+        self.last_log_lines: tuple[str, ...] = ()
         self.workers: dict[str, SimulatedWorker] = {}
         self.runs: list[SimulatedRun] = []
         """The latest first: the order in which a free worker looks for a task."""

@@ -7,6 +7,7 @@ only; nothing here knows of frontends.
 """
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import replace
@@ -20,6 +21,7 @@ from gputui.fleet.programs import Programs
 from gputui.fleet.reachability import Ways
 from gputui.fleet.stages import FleetSettings, Question
 from gputui.fleet.worker_table import GRACE_S, Retire, Tell, WorkerTable
+from gputui.model.examination import ExaminedHost
 from gputui.model.hosts import Host
 from gputui.model.plan import Changes, WorkerSpec
 from gputui.model.snapshot import (
@@ -239,6 +241,18 @@ class Fleet:
                 continue
             tried.append(name)
         return tuple(tried)
+
+    async def examine(self, bound_s: float) -> tuple[ExaminedHost, ...]:
+        """Have all agents examine their workers; those that do not answer in time are left out."""
+
+        async def ask(fleet_host: FleetHost) -> ExaminedHost | None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(bound_s):
+                    return await fleet_host.examine()
+            return None
+
+        found = await asyncio.gather(*map(ask, self._hosts.values()))
+        return tuple(each for each in found if each is not None)
 
     def follow_logs(self, on: bool) -> None:
         """Have the agents begin or stop to send what workers print."""

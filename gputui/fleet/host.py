@@ -23,6 +23,7 @@ from gputui.fleet.claiming import HostClaims
 from gputui.fleet.deploy.start_agent import Opener
 from gputui.fleet.session import END_S, AgentSession, OpenedAgent, end
 from gputui.fleet.stages import FleetSettings, Question, Stages
+from gputui.model.examination import ExaminedHost
 from gputui.model.hosts import Host
 from gputui.model.plain_text import safe
 from gputui.model.plan import HostCapacity
@@ -30,6 +31,8 @@ from gputui.model.snapshot import AWAY, HostState, HostStatus
 from gputui.process.background import Background, words
 from gputui.protocol.agent import (
     Claimed,
+    Examine,
+    Examined,
     Facts,
     FromAgent,
     Listen,
@@ -110,6 +113,8 @@ class FleetHost:
         self._status = HostStatus(host.name, HostState.RESOLVING, time.time())
         self._lease_timer: asyncio.TimerHandle | None = None
         self._session: AgentSession | None = None
+        self._examined: asyncio.Future[ExaminedHost] | None = None
+        """The answer that is waited for."""
         self._stopping = False
         self._losses = 0
         self._heard_at = 0.0
@@ -165,6 +170,14 @@ class FleetHost:
         if self._session is None:
             raise TimeoutError
         return await self._session.ask(order)
+
+    async def examine(self) -> ExaminedHost:
+        """Have the agent examine its workers; raises TimeoutError where it is not connected."""
+        if not self.send(Examine()):
+            raise TimeoutError
+        if self._examined is None:
+            self._examined = asyncio.get_running_loop().create_future()
+        return await asyncio.shield(self._examined)
 
     def retry(self) -> None:
         """Try a failed host again, or one that is reconnecting at once."""
@@ -277,6 +290,10 @@ class FleetHost:
                 self.claims.devices = checks.chosen_devices(self.host, message.devices)
             case Claimed():
                 self.claims.answered(message)
+            case Examined(found):
+                if self._examined is not None:
+                    self._examined.set_result(replace(found, host=self.name))
+                    self._examined = None
             case Facts():
                 self.facts = message
                 self.claims.devices = checks.chosen_devices(self.host, message.devices)

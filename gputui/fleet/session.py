@@ -26,6 +26,7 @@ from gputui.protocol import VERSION
 from gputui.protocol.agent import (
     AgentEnding,
     Configure,
+    Examined,
     Facts,
     FromAgent,
     KeepLease,
@@ -53,7 +54,7 @@ BYTES_PER_S = 2**22
 END_S = 5.0
 """How long past its own grace an agent that is to end is waited for."""
 KEEP_LEASE = KeepLease()
-READINGS = (Pong, Reached, Listening, Telemetry, LogLines, ProgramOutput, InputTaken)
+READINGS = (Pong, Reached, Listening, Examined, Telemetry, LogLines, ProgramOutput, InputTaken)
 """What comes all the time; everything else an agent reports is an event, or makes one."""
 EVENTS_AT_ONCE = 2_000
 EVENTS_PER_S = 100

@@ -24,6 +24,8 @@ from gputui.protocol.frontend import (
     CancelRun,
     ChangeHosts,
     Done,
+    Examine,
+    Examined,
     KeepWatching,
     Previewed,
     Reply,
@@ -38,6 +40,8 @@ from gputui.protocol.frontend import (
 from gputui.protocol.programs import is_program
 from gputui.protocol.scheduler import Aim
 
+EXAMINED_S = 2.2
+"""How long agents may take to examine their workers."""
 NO_HOST = "no host {} in this cluster"
 
 
@@ -174,6 +178,13 @@ async def _retry(cluster: Cluster, request: RetryHosts) -> Reply:
     return Done(request.request, f"trying {', '.join(tried) or 'nothing'} again")
 
 
+async def _examine(cluster: Cluster, request: Examine) -> Reply:
+    scheduler, hosts = await asyncio.gather(
+        cluster.scheduler.examine(), cluster.fleet.examine(EXAMINED_S)
+    )
+    return Examined(request.request, hosts, scheduler)
+
+
 async def start_run(cluster: Cluster, request: StartRun, session: Session) -> Reply:
     if not (cluster.fleet.worker_table.up or is_program(request.preset)):
         raise HeadError("no worker is up yet")
@@ -266,5 +277,6 @@ HANDLERS: Mapping[type, Callable[[Cluster, Any], Coroutine[Any, Any, Reply]]] = 
     ChangeHosts: _change_hosts,
     RetryHosts: _retry,
     CancelRun: _cancel_run,
+    Examine: _examine,
     KeepWatching: _keep_watching,
 }

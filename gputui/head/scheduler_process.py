@@ -19,10 +19,11 @@ from typing import Protocol
 from gputui.errors import HeadError
 from gputui.fleet.addresses import LOOPBACK
 from gputui.folders import scheduler_scratch_folder
+from gputui.model.examination import ExaminedScheduler, parse_dump
 from gputui.model.snapshot import SchedulerState, SchedulerStatus, Severity
 from gputui.process.background import Background, words
 from gputui.process.child import Child
-from gputui.process.procfs import CpuMeter, process_stat
+from gputui.process.procfs import CpuMeter, catches, process_stat
 from gputui.process.search_path import own_python
 from gputui.protocol import VERSION
 from gputui.protocol.agent import Credentials
@@ -38,6 +39,7 @@ from gputui.protocol.scheduler import (
     StopScheduler,
     ToScheduler,
 )
+from gputui.protocol.shared import DUMP_SIGNAL
 from gputui.protocol.starter import ConfigureHead
 from gputui.protocol.streams import ByteStream
 from gputui.protocol.typed_codec import TypedChannel
@@ -48,6 +50,8 @@ SSH_AGENT = frozenset({"SSH_AUTH_SOCK", "SSH_AGENT_PID"})
 REPORT_INTERVAL_S = 1.0
 BUSY_AFTER_S = 2.0
 STOP_S = 2.0
+DUMP_S = 0.3
+"""How long it may take to write where its loop is."""
 DEATHS = 3
 DEATHS_WITHIN_S = 60.0
 """A scheduler that died more often than that within this time is not started again."""
@@ -65,6 +69,10 @@ class SchedulerChild(Protocol):
     @property
     def reason(self) -> str:
         """How it ended."""
+
+    @property
+    def last_log_lines(self) -> tuple[str, ...]:
+        """The last lines that it wrote to stderr."""
 
     async def stream(self) -> ByteStream:
         """Return the stream of its messages."""
@@ -175,6 +183,18 @@ class SchedulerProcess:
         if retired.error:
             logger.warning("retiring %s: %s", ", ".join(names), retired.error)
         return retired.names
+
+    async def examine(self) -> ExaminedScheduler:
+        """Return how its process does, and where its loop is that does not answer."""
+        if self._child is None or (stat := process_stat(self._child.pid)) is None:
+            return ExaminedScheduler()
+        child, pid = self._child, self._child.pid
+        if not self.busy_s or stat.stopped or not catches(pid, DUMP_SIGNAL):
+            return ExaminedScheduler(pid, stat.state)
+        os.kill(pid, DUMP_SIGNAL)
+        await asyncio.sleep(DUMP_S)
+        dumped = parse_dump(("Stack ", *child.last_log_lines))[-1]
+        return ExaminedScheduler(pid, stat.state, dumped.frames)
 
     async def stop(self) -> None:
         """End it; killed where it does not end by itself."""

@@ -40,8 +40,13 @@ class ProcessStat:
     cpu_ticks: int
     start_ticks: int
     rss_bytes: int
-    stopped: bool
-    """Whether a signal has stopped it (SIGSTOP); a debugger that holds it does not count."""
+    state: str
+    """One letter: R runs, S sleeps, D waits for a device or a disk, T a signal has stopped it."""
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a signal has stopped it (SIGSTOP); a debugger that holds it does not count."""
+        return self.state == "T"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +121,7 @@ def parse_process_stat(stat: str) -> ProcessStat:
         cpu_ticks=int(fields[11]) + int(fields[12]),
         start_ticks=int(fields[19]),
         rss_bytes=int(fields[21]) * PAGE_BYTES,
-        stopped=fields[0] == "T",
+        state=fields[0],
     )
 
 
@@ -164,6 +169,51 @@ def process_stat(pid: int) -> ProcessStat | None:
         return parse_process_stat(read_text(f"/proc/{pid}/stat"))
     except (OSError, ValueError, IndexError):
         return None
+
+
+def parse_pressure(pressure: str) -> float | None:
+    """Return for how many percent of the last 10 s all processes waited; None where it is not said.
+
+    Source: the kernel's documentation of /proc/pressure (PSI).
+
+    >>> parse_pressure("some avg10=9.00 avg60=1.00\\nfull avg10=2.50 avg60=0.10 total=7")
+    2.5
+    """
+    for line in pressure.splitlines():
+        kind, *fields = line.split()
+        if kind == "full":
+            return float(dict(field.split("=") for field in fields)["avg10"])
+    return None
+
+
+def memory_pressure() -> float | None:
+    """Return the pressure on memory as `parse_pressure` does; None where there is no PSI."""
+    try:
+        return parse_pressure(read_text("/proc/pressure/memory"))
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def wait_channel(pid: int) -> str:
+    """Return the function of the kernel that a process waits in; "" where that is not said."""
+    try:
+        found = read_text(f"/proc/{pid}/wchan").strip("\0")
+    except OSError:
+        return ""
+    return "" if found == "0" else found
+
+
+def catches(pid: int, number: int) -> bool:
+    """Return whether a process has a handler for a signal, which might end it otherwise.
+
+    Source: proc_pid_status(5), SigCgt.
+    """
+    try:
+        status = read_text(f"/proc/{pid}/status")
+    except OSError:
+        return False
+    found = [line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:")]
+    return any(int(mask, 16) >> (number - 1) & 1 for mask in found)
 
 
 class CpuMeter:

@@ -31,6 +31,7 @@ from gputui.model.bounds import (
     Text,
     Version,
 )
+from gputui.model.examination import ExaminedHost
 from gputui.model.plan import WorkerSpec
 from gputui.model.readings import DeviceReading, HostReading, Note
 from gputui.protocol.programs import EndPrograms, FromProgram, StartProgram, ToProgram
@@ -159,6 +160,11 @@ class FollowLogs:
 
 
 @dataclass(frozen=True, slots=True)
+class Examine:
+    """Examine the workers and the host; answered by `Examined` within some 2 s."""
+
+
+@dataclass(frozen=True, slots=True)
 class KeepLease:
     """Keeps the lease of an agent whose telemetry comes, as every message does; never answered."""
 
@@ -191,6 +197,7 @@ ToAgent = (
     | StopWorkers
     | RestartWorkers
     | FollowLogs
+    | Examine
     | KeepLease
     | Ping
     | Shutdown
@@ -303,6 +310,13 @@ class Claimed:
 
 
 @dataclass(frozen=True, slots=True)
+class Examined:
+    """The answer to `Examine`."""
+
+    found: ExaminedHost
+
+
+@dataclass(frozen=True, slots=True)
 class ForkserverReady:
     """The forkserver has imported what workers need."""
 
@@ -370,6 +384,7 @@ FromAgent = (
     | Reached
     | Listening
     | Claimed
+    | Examined
     | ForkserverReady
     | WorkerStarted
     | WorkerReady

@@ -17,6 +17,7 @@ from gputui.model.bounds import (
     Seconds,
     SmallNumber,
 )
+from gputui.model.examination import ThreadStack, Transfers
 from gputui.model.plan import WorkerSpec
 from gputui.protocol.agent import Credentials
 
@@ -85,3 +86,7 @@ class WorkerReport:
 
     address: Name
     device_uuid: Name | None = None
+
+
+FromWorker = WorkerReport | ThreadStack | Transfers
+"""What a worker sends; `Transfers` ends an answer to `ASK_SIGNAL`."""

@@ -26,6 +26,7 @@ from gputui.model.bounds import (
     SignedNumber,
     SmallNumber,
 )
+from gputui.model.examination import ExaminedHost, ExaminedScheduler
 from gputui.model.series import Past
 from gputui.model.snapshot import Event, HostStatus, RunStatus, Session, Snapshot, WorkerStatus
 from gputui.protocol import VERSION
@@ -187,6 +188,11 @@ class KeepWatching(Numbered):
 
 
 @dataclass(frozen=True, slots=True)
+class Examine(Numbered):
+    """Have every agent examine its workers; answered by `Examined` within 3 s."""
+
+
+@dataclass(frozen=True, slots=True)
 class Stop(Numbered):
     """Stop the cluster; the head closes the channel when everything is gone."""
 
@@ -204,6 +210,7 @@ Request = (
     | RunPrograms
     | CancelRun
     | KeepWatching
+    | Examine
     | Stop
 )
 """What a head carries out and answers."""
@@ -336,7 +343,15 @@ class Stopped:
     failed: bool = False
 
 
-Reply = Done | Previewed | Settled | Placed
+@dataclass(frozen=True, slots=True)
+class Examined(Numbered):
+    """What was found; hosts whose agents did not answer in time are missing."""
+
+    hosts: Fleet[ExaminedHost]
+    scheduler: ExaminedScheduler
+
+
+Reply = Done | Previewed | Settled | Placed | Examined
 """The answer to a request that was carried out."""
 
 ToFrontend = (

@@ -3,6 +3,7 @@
 Each class of message says how; one without a `delivery` of its own is state.
 """
 
+import signal
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import ClassVar
@@ -15,6 +16,11 @@ from gputui.model.bounds import (
     Name,
     Number,
 )
+
+ASK_SIGNAL = signal.SIGRTMIN + 12
+"""Has a worker's Python report its stacks."""
+DUMP_SIGNAL = signal.SIGRTMIN + 13
+"""Has `faulthandler` write the frames of a worker, or of a scheduler, whose Python does not run."""
 
 
 class Delivery(Enum):

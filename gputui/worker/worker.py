@@ -33,6 +33,7 @@ from gputui.process.search_path import add_task_path
 from gputui.protocol.codec import encode
 from gputui.protocol.forking import CANNOT_LISTEN, WorkerReport
 from gputui.worker.device import Device
+from gputui.worker.stacks import answer_agent
 from gputui.worker.transfers import comm as transfers
 
 SEND_EVERY_S = 0.0005
@@ -119,7 +120,8 @@ def work(spec: Mapping[str, Any], credentials: Mapping[str, Any], reports: int) 
     """Run a worker until it is closed; returns the exit status.
 
     `spec` has the fields of `plan.WorkerSpec`, and scheduler_address, listen_host, scratch,
-    lock (whose turn it is to make a CUDA context) and cpus (near the device; empty for any).
+    lock (whose turn it is to make a CUDA context), cpus (near the device; empty for any) and agent,
+    the pid of its agent.
     NumPy's own generator was forked with the rest, and is seeded again.
     """
     for key, value in spec["env"]:
@@ -184,6 +186,7 @@ async def _serve(spec: Mapping[str, Any], credentials: Mapping[str, Any], report
     for each in END_SIGNALS:
         loop.add_signal_handler(each, close)
     forks_have_own_signals()
+    answer_agent(worker, reports, spec["agent"])
     context = loop.create_task(device.make_context()) if device else None
     await worker
     _report(reports, WorkerReport(worker.address))

@@ -5,6 +5,7 @@ nothing printed here is taken for a message of the scheduler. It dies with the h
 """
 
 import asyncio
+import faulthandler
 import gc
 import logging
 import os
@@ -15,6 +16,7 @@ from gputui.engine import dask_settings
 from gputui.process.background import Background
 from gputui.process.lifetime import die_with, dump_no_core
 from gputui.process.search_path import add_task_path
+from gputui.protocol.shared import DUMP_SIGNAL
 
 if TYPE_CHECKING:
     from gputui.head.scheduler.reporter import Reporter
@@ -25,6 +27,7 @@ def main() -> None:
     """Run until the head says stop or is gone."""
     dump_no_core()
     die_with(os.getppid())
+    faulthandler.register(DUMP_SIGNAL, all_threads=False)
     output = os.dup(1)
     os.dup2(2, 1)
     asyncio.run(_run(output))

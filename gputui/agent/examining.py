@@ -1,0 +1,136 @@
+"""Examine workers that may be stuck: state, wait channel, and the stack of every thread.
+
+Each worker is asked by a signal, which its Python answers in its main thread. Where that does not
+run, py-spy reads the stacks from outside if it is installed, else `faulthandler` writes them.
+Everything is bounded, and no worker is signalled that has no handler or is stopped.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from gputui.agent.worker_process import Answer, WorkerProcess
+from gputui.model.examination import (
+    ExaminedHost,
+    ExaminedWorker,
+    ThreadStack,
+    parse_dump,
+    short_frame,
+)
+from gputui.process import procfs
+from gputui.process.child import run
+from gputui.protocol.shared import ASK_SIGNAL, DUMP_SIGNAL
+
+ANSWER_S = 0.9
+DUMP_S = 0.3
+PY_SPY_S = 0.9
+FULL_BYTES = 2**26
+"""A disk with less than this free is full."""
+ALL_FRAMES = 6_000
+"""Of all workers together: a line of the channel holds them."""
+MOST_THREADS = 100
+MOST_FRAMES = 40
+
+
+async def examine(host: str, workers: Iterable[WorkerProcess], scratch: Path) -> ExaminedHost:
+    """Return how the host and its workers do."""
+    running = [each for each in workers if each.pid is not None]
+    frames = max(5, ALL_FRAMES // max(1, len(running)))
+    found = await asyncio.gather(*(_examine(each, frames) for each in running))
+    return ExaminedHost(
+        host=host,
+        workers=tuple(each for each in found if each is not None),
+        memory_stall_percent=procfs.memory_pressure(),
+        full_disks=await asyncio.to_thread(full_disks, scratch),
+    )
+
+
+def full_disks(scratch: Path) -> tuple[str, ...]:
+    """Return the folders that workers write to and that have no room."""
+    found = []
+    for what, folder in (
+        ("workers' files", str(scratch)),
+        ("temporary files", tempfile.gettempdir()),
+        ("home", str(Path.home())),
+        ("shared memory", "/dev/shm"),
+    ):
+        with contextlib.suppress(OSError):
+            if shutil.disk_usage(folder).free < FULL_BYTES:
+                found.append(f"{what} ({folder})")
+    return tuple(found)
+
+
+async def _examine(worker: WorkerProcess, most_frames: int) -> ExaminedWorker | None:
+    """Return one worker's examination; None where it has just ended."""
+    pid = worker.pid
+    if pid is None or (stat := procfs.process_stat(pid)) is None:
+        return None
+    answer, problem = Answer(), ""
+    worker.answer = answer
+    if stat.stopped:
+        problem = "a stopped process shows no stacks"
+    elif not procfs.catches(pid, ASK_SIGNAL):
+        problem = "it is not up yet"
+    else:
+        os.kill(pid, ASK_SIGNAL)
+        if not await _within(ANSWER_S, answer.complete):
+            answer.threads = [*(await by_py_spy(pid) or await _dumped(pid, answer))]
+            problem = "" if answer.threads else "neither its Python nor faulthandler answered"
+    most = max(3, most_frames // max(1, len(answer.threads)))
+    return ExaminedWorker(
+        name=worker.spec.name,
+        pid=pid,
+        state=stat.state,
+        wait_channel=procfs.wait_channel(pid),
+        answered=answer.complete.is_set(),
+        threads=tuple(
+            replace(thread, frames=thread.frames[:most]) for thread in answer.threads[:MOST_THREADS]
+        ),
+        transfers=answer.transfers,
+        problem=problem,
+    )
+
+
+async def _within(bound_s: float, event: asyncio.Event) -> bool:
+    """Wait for an event, for so long at most; return whether it came."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(bound_s):
+            await event.wait()
+    return event.is_set()
+
+
+async def _dumped(pid: int, answer: Answer) -> tuple[ThreadStack, ...]:
+    """Have `faulthandler` write the frames of every thread, and return them."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, DUMP_SIGNAL)
+    await asyncio.sleep(DUMP_S)
+    return parse_dump(answer.dumped)
+
+
+async def by_py_spy(pid: int) -> list[ThreadStack]:
+    """Return the threads that py-spy sees; none where it is not installed, refused or too old."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    if (program := shutil.which("py-spy", path=path)) is None:
+        return []
+    try:
+        ended = await run([program, "dump", "--nonblocking", "--json", "--pid", str(pid)], PY_SPY_S)
+        return [
+            ThreadStack(
+                thread["thread_name"] or f"thread {thread['thread_id']}",
+                tuple(
+                    short_frame(each["filename"], each["line"], each["name"])
+                    for each in thread["frames"][:MOST_FRAMES]
+                ),
+                has_gil=bool(thread["owns_gil"]),
+            )
+            for thread in json.loads(ended.output)
+        ]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []

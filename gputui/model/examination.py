@@ -1,0 +1,96 @@
+"""What an agent finds when it examines its workers: stacks, process states, pressure, full disks.
+
+Frozen values, taken on request; `gputui.model.verdicts` makes sentences of them.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from gputui.model.bounds import Few, Line, Name, Number, Percent, Pid, Some
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadStack:
+    """One thread of a process."""
+
+    name: Name
+    frames: Few[Line]
+    """`folder/file.py:12 function`, the innermost first."""
+    task: Line = ""
+    """The key of the task that it runs."""
+    has_gil: bool = False
+    """Whether it is known to hold the GIL."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transfers:
+    """A worker's transfers, the last part of its answer."""
+
+    fetching: Few[tuple[Name, Number]] = ()
+    """Address of a worker → how many results are on their way from it."""
+    waiting: Number = 0
+    """Tasks that wait for results of others."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExaminedWorker:
+    """A worker's process."""
+
+    name: Name
+    pid: Pid
+    state: Name
+    """As /proc has it: R runs, S sleeps, D waits for a device or a disk, T is stopped, Z ended."""
+    wait_channel: Name = ""
+    """The function of the kernel that it waits in."""
+    answered: bool = False
+    """Whether its Python answered its agent in time."""
+    threads: Few[ThreadStack] = ()
+    transfers: Transfers = Transfers()
+    problem: Line = ""
+    """Why there are no stacks."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExaminedHost:
+    """A host and its workers."""
+
+    host: Name
+    workers: Some[ExaminedWorker] = ()
+    memory_stall_percent: Percent | None = None
+    """For how much of the last 10 s every process waited for memory (PSI); None without PSI."""
+    full_disks: Few[Line] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ExaminedScheduler:
+    """The scheduler's process; or pid 0."""
+
+    pid: Pid = 0
+    state: Name = ""
+    frames: Few[Line] = ()
+    """Of its loop, where that did not answer; the innermost first."""
+
+
+def short_frame(path: str, line: int | None, function: str) -> str:
+    """Describe a frame, without the folders that say where somebody's home is.
+
+    >>> short_frame("/home/ann/env/lib/python3.11/site-packages/dask/core.py", 7, "get")
+    'dask/core.py:7 get'
+    """
+    return f"{'/'.join(path.rsplit('/', 2)[-2:])}:{line} {function}"
+
+
+def parse_dump(lines: Iterable[str]) -> tuple[ThreadStack, ...]:
+    """Return the threads in the lines of `faulthandler`.
+
+    >>> parse_dump(["Thread 0x7f12 (most recent call first):", '  File "/a/b/c.py", line 3 in f'])
+    (ThreadStack(name='thread 0x7f12', frames=('b/c.py:3 f',), task='', has_gil=False),)
+    """
+    threads: list[tuple[str, list[str]]] = []
+    for line in lines:
+        if head := re.match(r"(?:Current t|T)hread (0x[0-9a-f]+)|Stack ", line):
+            threads.append((f"thread {head[1]}", []))
+        elif threads and (frame := re.match(r'  File "(.*)", line (\d+) in (.*)', line)):
+            threads[-1][1].append(short_frame(frame[1], int(frame[2]), frame[3]))
+    return tuple(ThreadStack(name, tuple(frames)) for name, frames in threads)

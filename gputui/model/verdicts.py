@@ -1,0 +1,270 @@
+"""Why a cluster is stuck: a snapshot and what the agents found → verdicts. Pure.
+
+A verdict is one sentence for a cause, with its evidence; the likeliest comes first. What runs as it
+should is accused of nothing: then the only verdict says what is going on.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from gputui.model.examination import (
+    ExaminedHost,
+    ExaminedScheduler,
+    ExaminedWorker,
+    ThreadStack,
+)
+from gputui.model.snapshot import (
+    AWAY,
+    HostState,
+    SchedulerState,
+    Snapshot,
+    WorkerState,
+    WorkerStatus,
+)
+
+WAITS = re.compile(
+    r"(selectors\.py:\d+ select|threading\.py:\d+ \S+|queue\.py:\d+ get|thread\.py:\d+ _worker"
+    r"|threadpoolexecutor\.py:\d+ _worker|profile\.py:\d+ _watch)$"
+)
+"""The innermost frame of a thread that waits for work."""
+LOOP = re.compile(r"base_events\.py:\d+ _run_once$")
+IDLE_LOOP = re.compile(r"selectors\.py:\d+ select$")
+COORDINATION = re.compile(
+    r"distributed/(lock|multi_lock|semaphore|queues|event|variable|pubsub)\.py:\d+ "
+)
+GRAPH = re.compile(r" (_?update_graph\w*|_create_taskstate_from_graph|_materialize_graph)$")
+WAITED_S = 2.0
+"""A task that waits for a lock for less is no cause."""
+STALLED_PERCENT = 10.0
+SHOWN_FRAMES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A cause, or the state of a cluster without one."""
+
+    cause: str
+    """A word for programs: stopped, gil, lock …"""
+    text: str
+    evidence: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """All that is known of a cluster."""
+
+    snapshot: Snapshot
+    hosts: tuple[ExaminedHost, ...]
+    scheduler: ExaminedScheduler
+    hanging: Mapping[str, float] = field(default_factory=dict)
+    """GPU → for how many seconds it has looked busy at the power of an idle one."""
+
+    @property
+    def workers(self) -> Iterator[tuple[ExaminedWorker, WorkerStatus]]:
+        """Every worker that was examined, with its status."""
+        known = {worker.name: worker for worker in self.snapshot.workers}
+        for host in self.hosts:
+            for worker in host.workers:
+                if worker.name in known:
+                    yield worker, known[worker.name]
+
+
+def verdicts(evidence: Evidence) -> tuple[Verdict, ...]:
+    """Return the causes, the likeliest first; without any, the state of the work."""
+    found = [verdict for look in LOOKS for verdict in look(evidence)]
+    return tuple(found) or (_nothing(evidence.snapshot),)
+
+
+def _scheduler(evidence: Evidence) -> Iterator[Verdict]:
+    status, process = evidence.snapshot.scheduler, evidence.scheduler
+    shown = process.frames[:SHOWN_FRAMES]
+    if process.state == "T":
+        text = f"the scheduler's process is stopped by a signal: kill -CONT {process.pid}"
+        yield Verdict("scheduler-stopped", text, (f"state T, silent for {status.busy_s:.0f} s",))
+    elif process.state == "D":
+        yield Verdict("scheduler-disk", "the scheduler waits for a disk or a device", shown)
+    elif status.state is SchedulerState.LOST:
+        yield Verdict("scheduler-lost", f"there is no scheduler: {status.reason}")
+    elif status.busy_s:
+        graph = any(GRAPH.search(frame) for frame in process.frames)
+        what = "with a graph that a client sent" if graph else "and answers nothing"
+        text = f"the scheduler has been busy for {status.busy_s:.0f} s {what}"
+        cpu = f"{status.cpu_percent or 0:.0f} % of a CPU, {status.tasks:,} tasks before that"
+        yield Verdict("scheduler-busy", text, (cpu, *shown))
+
+
+def _gpus(evidence: Evidence) -> Iterator[Verdict]:
+    for host in evidence.snapshot.hosts:
+        for device in host.devices:
+            name = f"{host.name}:{device.short_name}"
+            figures = f"{device.utilization_percent or 0:.0f} % at {device.power_w or 0:.0f} W"
+            figures += f" of {device.power_limit_w or 0:.0f} W"
+            if device.lost:
+                yield Verdict("gpu-lost", f"{name} fell off the bus: reboot its host")
+            elif device.stale:
+                yield Verdict("driver", f"the driver does not answer on {name}")
+            elif name in evidence.hanging:
+                text = f"{name} runs one kernel for {evidence.hanging[name]:.0f} s at idle power"
+                yield Verdict("gpu-hangs", text, (figures,))
+
+
+def _processes(evidence: Evidence) -> Iterator[Verdict]:
+    for worker, status in evidence.workers:
+        task = f"; it runs {status.current_task}" if status.current_task else ""
+        if worker.state == "T":
+            text = f"worker {worker.name} is stopped by a signal: kill -CONT {worker.pid}{task}"
+            yield Verdict("worker-stopped", text, (f"pid {worker.pid}, state T",))
+        elif worker.state == "D" and not worker.answered:
+            text = f"worker {worker.name} waits in the kernel for a disk or a device{task}"
+            shown = (f"state D in {worker.wait_channel or 'an unknown function'}",)
+            yield Verdict("worker-disk", text, shown)
+        elif worker.threads and not worker.answered:
+            yield from _held(worker, status, evidence.snapshot.taken_at)
+        elif status.silent_for_s and (loop := _loop(worker)) and not _idle(loop):
+            yield _held_up(worker, loop)
+
+
+def _held(worker: ExaminedWorker, status: WorkerStatus, now: float) -> Iterator[Verdict]:
+    """Name the frame that keeps a worker's Python from answering."""
+    loop = _loop(worker)
+    if loop is not None and not _idle(loop) and not any(each.has_gil for each in worker.threads):
+        yield _held_up(worker, loop)
+        return
+    at_work = [each for each in worker.threads if each.frames and not WAITS.search(each.frames[0])]
+    holder = next((each for each in worker.threads if each.has_gil), next(iter(at_work), None))
+    if holder is not None and holder.frames:
+        since = f" for {now - status.task_since:.0f} s" if status.task_since else ""
+        text = f"worker {worker.name} holds the GIL in {holder.frames[0]}{since}"
+        task = (f"task {status.current_task}",) if status.current_task else ()
+        yield Verdict("gil", text, (*task, *holder.frames[:SHOWN_FRAMES]))
+
+
+def _held_up(worker: ExaminedWorker, loop: ThreadStack) -> Verdict:
+    text = f"worker {worker.name}: {loop.frames[0]} holds up its event loop"
+    return Verdict("event-loop", text, loop.frames[:SHOWN_FRAMES])
+
+
+def _loop(worker: ExaminedWorker) -> ThreadStack | None:
+    loops = (each for each in worker.threads if any(map(LOOP.search, each.frames)))
+    return next(loops, None)
+
+
+def _idle(loop: ThreadStack) -> bool:
+    return bool(loop.frames and IDLE_LOOP.search(loop.frames[0]))
+
+
+def _silent(evidence: Evidence) -> Iterator[Verdict]:
+    """Say whose results and tasks are out of reach."""
+    snapshot = evidence.snapshot
+    away = {host.name: host for host in snapshot.hosts if host.state in AWAY}
+    stopped = {worker.name for worker, _ in evidence.workers if worker.state == "T"}
+    waits: Counter[str] = Counter()
+    for worker, _ in evidence.workers:
+        for address, results in worker.transfers.fetching:
+            waits[address] += max(results, worker.transfers.waiting)
+    for status in snapshot.workers:
+        silent = status.state is WorkerState.SILENT or status.name in stopped
+        how = "stopped" if status.name in stopped or status.stopped else "silent"
+        shown = (f"silent for {status.silent_for_s:.0f} s",) if status.silent_for_s else ()
+        if host := away.get(status.host):
+            shown = (f"host {host.name} is {host.state}: {host.reason}",)
+        if silent and (count := waits[status.address or ""]):
+            text = f"{_tasks(count)} for a result of {status.name}, which is {how}"
+            yield Verdict("result-away", text, shown)
+        elif silent and status.tasks and how == "silent":
+            text = f"{status.name} has {status.tasks} tasks and does not answer"
+            yield Verdict("worker-silent", text, shown)
+    for host in snapshot.hosts:
+        if host.state in AWAY:
+            yield Verdict("host-silent", f"host {host.name} is {host.state}: {host.reason}")
+
+
+def _tasks(count: int) -> str:
+    return f"{count} task{'s' * (count != 1)} wait{'s' * (count == 1)}"
+
+
+def _places(evidence: Evidence) -> Iterator[Verdict]:
+    """Say why tasks get no worker."""
+    snapshot = evidence.snapshot
+    up = [worker for worker in snapshot.workers if worker.state.up]
+    if not up and snapshot.workers + snapshot.hosts:
+        failed = [host for host in snapshot.hosts if host.state is HostState.FAILED]
+        shown = tuple(f"{host.name}: {host.reason}" for host in failed)
+        reasons = tuple(f"{w.name}: {w.state}: {w.reason}" for w in snapshot.workers if w.reason)
+        yield Verdict("no-worker", "no worker is up", (*shown, *reasons)[:SHOWN_FRAMES])
+    elif up and all(worker.state is WorkerState.PAUSED for worker in up):
+        used = (
+            f"{w.name}: {(w.rss_bytes or 0) / 2**20:,.0f} of "
+            f"{(w.memory_limit_bytes or 0) / 2**20:,.0f} MiB"
+            for w in up[:SHOWN_FRAMES]
+        )
+        yield Verdict("paused", "all workers are paused: memory", tuple(used))
+    for group in snapshot.groups if up else ():
+        if group.no_worker:
+            needs = ", ".join(group.needs) or "more than there is"
+            text = f"{_tasks(group.no_worker)} for what no worker offers: {needs}"
+            yield Verdict("no-place", text, (f"tasks {group.prefix}",))
+
+
+def _coordination(evidence: Evidence) -> Iterator[Verdict]:
+    """Say which tasks wait for each other."""
+    waiting: dict[str, list[str]] = {}
+    for worker, status in evidence.workers:
+        if status.task_since and evidence.snapshot.taken_at - status.task_since < WAITED_S:
+            continue
+        for thread in worker.threads:
+            outermost_first = map(COORDINATION.search, reversed(thread.frames))
+            found = next(filter(None, outermost_first), None)
+            if found and thread.task:
+                own = next(f for f in thread.frames if not _of_dask(f))
+                waiting.setdefault(found[1], []).append(f"{worker.name}: {thread.task} at {own}")
+    for what, shown in waiting.items():
+        name = {"queues": "queue", "semaphore": "lock or semaphore"}.get(what, what)
+        text = f"{_tasks(len(shown))} for a Dask {name}"
+        yield Verdict("lock", text, tuple(shown[:SHOWN_FRAMES]))
+
+
+def _of_dask(frame: str) -> bool:
+    return frame.startswith(("distributed/", "python3", "asyncio/", "tornado/", "concurrent/"))
+
+
+def _hosts(evidence: Evidence) -> Iterator[Verdict]:
+    for host in evidence.hosts:
+        if host.full_disks:
+            yield Verdict("disk-full", f"host {host.host}: disk full", host.full_disks)
+        if (stall := host.memory_stall_percent or 0) > STALLED_PERCENT:
+            text = f"host {host.host} is short of memory: all stood still for {stall:.0f} % of 10 s"
+            yield Verdict("memory-pressure", text)
+
+
+LOOKS: tuple[Callable[[Evidence], Iterable[Verdict]], ...] = (
+    _scheduler,
+    _gpus,
+    _processes,
+    _silent,
+    _places,
+    _coordination,
+    _hosts,
+)
+"""In the order in which they explain most."""
+
+
+def _nothing(snapshot: Snapshot) -> Verdict:
+    """Describe the state of the work."""
+    groups = snapshot.groups
+    running = sum(group.executing for group in groups)
+    to_do = sum(group.waiting + group.queued + group.processing for group in groups)
+    if not to_do:
+        clients = snapshot.scheduler.clients
+        who = "your client" if clients else "a client; none is connected"
+        return Verdict("idle", f"nothing: there is no task to do, and it waits for {who}")
+    busy = [worker for worker in snapshot.workers if worker.task_since and worker.current_task]
+    oldest = sorted(busy, key=lambda worker: worker.task_since or 0.0)[:3]
+    shown = tuple(
+        f"{each.name}: {each.current_task} for {snapshot.taken_at - (each.task_since or 0):.0f} s"
+        for each in oldest
+    )
+    text = f"nothing is stuck: {running} of {to_do} tasks run on {snapshot.workers_up} workers"
+    return Verdict("working", text, shown)

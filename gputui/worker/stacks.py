@@ -1,0 +1,76 @@
+"""Let a worker's agent ask for its stacks, whatever its threads do.
+
+A signal is answered by Python, in the main thread between two bytecodes: thread names and task
+keys are known there. Where the GIL is held no Python runs, and a second signal has `faulthandler`
+write the frames. Both write lines to the pipe for reports, without waiting for its reader.
+"""
+
+import ctypes
+import faulthandler
+import os
+import select
+import signal
+import sys
+import threading
+from types import FrameType
+
+import distributed
+
+from gputui.model.examination import ThreadStack, Transfers, short_frame
+from gputui.protocol.codec import encode
+from gputui.protocol.shared import ASK_SIGNAL, DUMP_SIGNAL
+
+PR_SET_PTRACER = 0x59616D61
+"""Source: prctl(2)."""
+MOST_THREADS = 60
+MOST_FRAMES = 40
+
+
+def answer_agent(worker: distributed.Worker, reports: int, agent: int) -> None:
+    """Answer the agent's signals from now on, and let its children trace this process."""
+    os.set_blocking(reports, False)
+
+    def answer(_number: int, frame: FrameType | None) -> None:
+        for each in [*stacks(worker, frame), transfers(worker)]:
+            try:
+                os.write(reports, encode(each))
+            except OSError:
+                return
+
+    signal.signal(ASK_SIGNAL, answer)
+    signal.siginterrupt(ASK_SIGNAL, False)
+    faulthandler.register(DUMP_SIGNAL, file=reports)
+    ctypes.CDLL(None).prctl(PR_SET_PTRACER, agent, 0, 0, 0)
+
+
+def stacks(worker: distributed.Worker, interrupted: FrameType | None) -> list[ThreadStack]:
+    """Return the stack of each thread; `interrupted` is the main one's, from before the signal."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    tasks = dict(worker.active_threads)
+    frames = sys._current_frames()
+    frames[threading.get_ident()] = interrupted or frames[threading.get_ident()]
+    found = []
+    for ident, frame in [*frames.items()][:MOST_THREADS]:
+        task = str(tasks[ident]) if ident in tasks else ""
+        stack = ThreadStack(names.get(ident, f"thread {ident}"), frames_of(frame), task)
+        while len(encode(stack)) > select.PIPE_BUF:  # else it might be written in parts
+            stack = ThreadStack(stack.name, stack.frames[: len(stack.frames) // 2], task[:200])
+        found.append(stack)
+    return found
+
+
+def frames_of(frame: FrameType | None) -> tuple[str, ...]:
+    """Return a stack as text, the innermost frame first."""
+    found: list[str] = []
+    while frame is not None and len(found) < MOST_FRAMES:
+        code = frame.f_code
+        found.append(short_frame(code.co_filename, frame.f_lineno, code.co_name))
+        frame = frame.f_back
+    return tuple(found)
+
+
+def transfers(worker: distributed.Worker) -> Transfers:
+    """Return the results on their way to a worker, and the tasks that wait for some."""
+    coming = worker.state.in_flight_workers.items()
+    fetching = tuple((address, len(keys)) for address, keys in list(coming)[:100] if keys)
+    return Transfers(fetching, len(worker.state.waiting))

@@ -1,0 +1,146 @@
+"""Ways of being stuck, each made on purpose with real workers of this machine, and its verdict."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+from distributed import Client, Lock
+
+from gputui.model.verdicts import Evidence, Verdict, verdicts
+from gputui.protocol.frontend import Examine, Examined
+from tests.clusters import LiveCluster
+from tests.head.test_head import client_of
+
+pytestmark = pytest.mark.slow
+
+
+async def why(cluster: LiveCluster) -> tuple[Verdict, ...]:
+    """Return the verdicts, which take no longer than 3 s."""
+    began = time.monotonic()
+    found = await cluster.request(Examine(0))
+    assert time.monotonic() - began < 3.0
+    assert isinstance(found, Examined)
+    assert cluster.snapshot
+    return verdicts(Evidence(cluster.snapshot, found.hosts, found.scheduler))
+
+
+async def until(cluster: LiveCluster, cause: str) -> Verdict:
+    """Return the first verdict, once it is of a cause."""
+    found: tuple[Verdict, ...] = ()
+    try:
+        async with asyncio.timeout(20):
+            while True:
+                found = await why(cluster)
+                if found[0].cause == cause:
+                    return found[0]
+                shown = cluster.snapshot
+                await cluster.until(lambda: cluster.snapshot is not shown)  # noqa: B023
+    except TimeoutError:
+        raise AssertionError(found) from None
+
+
+@contextlib.contextmanager
+def stopped(pid: int | None) -> Iterator[None]:
+    """Stop a process for a while."""
+    assert pid
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+@pytest.fixture
+async def client(standing: LiveCluster) -> AsyncIterator[Client]:
+    async with client_of(standing) as client:
+        yield client
+
+
+def hold_the_gil(seconds: float) -> None:
+    import ctypes
+
+    ctypes.PyDLL(None).usleep(int(seconds * 1e6))
+
+
+async def test_a_task_that_holds_the_gil_in_c_is_named_with_its_line(
+    standing: LiveCluster, client: Client
+) -> None:
+    task = client.submit(hold_the_gil, 6, pure=False)
+    verdict = await until(standing, "gil")
+    assert "holds the GIL in head/test_why.py:" in verdict.text
+    assert "hold_the_gil" in verdict.text
+    await task
+
+
+async def test_a_stopped_worker_is_named_with_how_to_go_on(standing: LiveCluster) -> None:
+    pid = standing.workers["localhost:cpu1"].pid
+    with stopped(pid):
+        verdict = await until(standing, "worker-stopped")
+        assert verdict.text.startswith("worker localhost:cpu1 is stopped by a signal")
+        assert f"kill -CONT {pid}" in verdict.text
+
+
+async def test_a_stopped_scheduler_is_named_and_workers_are_still_examined(
+    standing: LiveCluster,
+) -> None:
+    assert standing.snapshot
+    with stopped(standing.snapshot.scheduler.pid):
+        verdict = await until(standing, "scheduler-stopped")
+        assert "the scheduler's process is stopped" in verdict.text
+        found = await standing.request(Examine(0))
+        assert isinstance(found, Examined)
+        assert [worker.answered for worker in found.hosts[0].workers] == [True, True]
+
+
+async def test_a_resource_that_no_worker_offers_is_named(
+    standing: LiveCluster, client: Client
+) -> None:
+    task = client.submit(time.sleep, 0, resources={"FOO": 1}, pure=False)
+    verdict = await until(standing, "no-place")
+    assert verdict.text == "1 task waits for what no worker offers: FOO"
+    await client.cancel([task])
+
+
+def under_lock(name: str) -> None:
+    with Lock(name):
+        pass
+
+
+async def test_a_task_that_waits_for_a_dask_lock_is_named(
+    standing: LiveCluster, client: Client
+) -> None:
+    lock = Lock("mine")
+    await lock.acquire()
+    task = client.submit(under_lock, "mine", pure=False)
+    verdict = await until(standing, "lock")
+    assert verdict.text == "1 task waits for a Dask lock or semaphore"
+    assert "head/test_why.py:" in verdict.evidence[0]
+    await lock.release()
+    await task
+
+
+async def test_a_cluster_without_tasks_waits_for_its_client(
+    standing: LiveCluster, client: Client
+) -> None:
+    await standing.until(lambda: standing.snapshot and standing.snapshot.scheduler.clients)
+    verdict = await until(standing, "idle")
+    assert verdict.text == "nothing: there is no task to do, and it waits for your client"
+
+
+def work(seconds: float) -> int:
+    end, turns = time.monotonic() + seconds, 0
+    while time.monotonic() < end:
+        turns += 1
+    return turns
+
+
+async def test_a_busy_cluster_is_accused_of_nothing(standing: LiveCluster, client: Client) -> None:
+    tasks = client.map(work, [0.3] * 40, pure=False)
+    await until(standing, "working")
+    for _ in range(3):
+        assert [verdict.cause for verdict in await why(standing)] == ["working"]
+    await client.cancel(tasks)
