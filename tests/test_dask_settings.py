@@ -273,3 +273,22 @@ def test_a_setting_without_effect_is_warned_about(
     with dask.config.set({"distributed.admin.event-loop": "asyncio"}):
         given_json()
     assert caplog.text == ""
+
+
+def test_a_variable_of_the_environment_is_a_setting_where_there_is_no_dask() -> None:
+    code = (
+        "from gputui.engine.dask_settings import given_json, worker_environment;"
+        "print(worker_environment(given_json()))"
+    )
+    variables = {
+        "DASK_DISTRIBUTED__ADMIN__EVENT_LOOP": "uvloop",
+        "DASK_DISTRIBUTED__NANNY__PRE_SPAWN_ENVIRON": '{"A": "1"}',
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == "(('A', '1'),)\n"
+    assert "distributed.admin.event-loop is not used" in done.stderr

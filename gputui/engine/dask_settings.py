@@ -152,9 +152,11 @@ def terminate_share(text: str) -> float | None:
 def _named(name: str, tree: Any, default: Any = None) -> Any:
     """Return a setting of those that were given, where there is no Dask."""
     for key in name.split("."):
-        if not isinstance(tree, Mapping) or key not in tree:
+        written = (key, key.replace("-", "_"))  # variables of the environment have no hyphens
+        found = [each for each in written if isinstance(tree, Mapping) and each in tree]
+        if not found:
             return default
-        tree = tree[key]
+        tree = tree[found[0]]
     return tree
 
 
