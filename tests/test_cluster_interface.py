@@ -38,6 +38,7 @@ from gputui.client.gpucluster import GPUCluster
 from gputui.client.keywords import REFUSED, translate
 from gputui.errors import ClusterError, HostsError, UsageError
 from gputui.head.certificate import make_certificate
+from gputui.model.readings import Wanted
 from gputui.presets.workers import known_workers
 from gputui.protocol.connection_file import running_clusters
 from tests.processes import nothing_left
@@ -566,6 +567,14 @@ def test_every_keyword_of_other_clusters_is_known_and_its_default_taken() -> Non
 def test_a_share_of_memory_is_one_of_this_machines_as_dask_takes_it() -> None:
     taken = translate({"memory_limit": 0.5, "CUDA_VISIBLE_DEVICES": 1}).defaults
     assert taken == [f"memory={int(MEMORY_LIMIT * 0.5)}", "gpus=1"]
+
+
+def test_free_gpus_are_wanted_by_keywords() -> None:
+    given = {"gpus": 4, "gpus_per_host": 2, "memory_free": "70GiB", "wait": "2h"}
+    assert translate(given).settings == {"wanted": Wanted(4, 2, 70 * 2**30, 7200.0)}
+    for odd in ({"gpus": "many"}, {"wait": "soon"}, {"memory_free": "lots"}):
+        with pytest.raises(UsageError, match="write a"):
+            translate(odd)
 
 
 @pytest.mark.slow

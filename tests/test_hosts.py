@@ -170,3 +170,11 @@ def test_a_file_of_another_kind_is_refused_in_a_few_lines() -> None:
 def test_a_text_without_hosts_says_what_to_write() -> None:
     with pytest.raises(HostsError, match="names no host; write one a line"):
         parse_hosts("# nothing\n\n")
+
+
+def test_a_line_may_ask_for_free_gpus() -> None:
+    first, second = parse_hosts("* gpus=free:2\na\nb gpus=0")
+    assert (first.gpus, first.free_gpus) == (None, 2)
+    assert (second.gpus, second.free_gpus) == (("0",), 0)
+    with pytest.raises(HostsError, match="gpus='free:0': write a whole number"):
+        parse_hosts("a gpus=free:0")

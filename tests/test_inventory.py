@@ -31,9 +31,11 @@ GONE: dict[str, str] = {}
 COMMANDS = {
     "open": (
         "--run -p --param --name --workers --busy --dashboard --min-workers --backend --attach "
-        "--json --quiet --save --report --figure --demo --seed --readonly --theme --ascii --spec"
+        "--json --quiet --save --report --figure --demo --seed --readonly --theme --ascii "
+        "--spec --gpus --gpus-per-host --memory-free --wait"
     ),
-    "up": "--name --workers --busy --dashboard --idle-timeout --on",
+    "up": "--name --workers --busy --dashboard --idle-timeout --on --gpus --gpus-per-host "
+    "--memory-free --wait --for",
     "attach": "--readonly --theme --ascii",
     "watch": "--name --readonly --theme --ascii",
     "ls": "--json",

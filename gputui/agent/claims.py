@@ -132,6 +132,11 @@ class Claims:
         self._ticket: tuple[str, int] | None = None
 
     @property
+    def ticket(self) -> str:
+        """The name of one's own ticket, "" without one."""
+        return self._ticket[0] if self._ticket else ""
+
+    @property
     def held(self) -> frozenset[str]:
         """UUIDs that this process holds."""
         return frozenset(self._held)
@@ -181,7 +186,7 @@ class Claims:
 
     def ahead(self, uuids: Collection[str]) -> tuple[Ticket, ...]:
         """Return the tickets on any of these GPUs: all, or those before one's own."""
-        own = self._ticket[0] if self._ticket else "ticket-~"
+        own = self.ticket or "ticket-~"
         wanted = set(uuids)
         return tuple(
             each for each in self.tickets() if each.name < own and wanted & set(each.uuids)
@@ -203,12 +208,15 @@ class Claims:
                 undo.callback(os.close, descriptor)
                 taken[uuid] = descriptor
             for uuid in taken:
-                # Somebody who made a file of that name first costs only the note.
-                with contextlib.suppress(OSError):
-                    os.close(self._write(f"{uuid}.{os.getuid()}.note", asdict(note)))
+                self.note(uuid, note)
             self._held |= taken
             undo.pop_all()
         return ()
+
+    def note(self, uuid: str, note: Note) -> None:
+        """Write the note of a claim; somebody who made a file of that name costs only the note."""
+        with contextlib.suppress(OSError):
+            os.close(self._write(f"{uuid}.{os.getuid()}.note", asdict(note)))
 
     def keep(self) -> tuple[str, ...]:
         """Lock removed files again; return those that somebody else holds now.
@@ -340,12 +348,12 @@ def _claim(holder: tuple[int | None, int | None], note: object) -> Claim:
     """Return a claim with its holder's note; fields of another form are ignored."""
     pid, uid = holder
     said = note if isinstance(note, dict) else {}
-    since, until = (
+    since, until, idle_since = (
         float(each) if isinstance(each := said.get(name), int | float) else None
-        for name in ("since", "until")
+        for name in ("since", "until", "idle_since")
     )
     text, person = (
         safe(str(said.get(name, "")))[:MAX_NOTE_CHARACTERS] for name in ("text", "person")
     )
-    parsed = Note(text, since, until, person)
+    parsed = Note(text, since, until, idle_since, person)
     return Claim(pid, None if uid is None else user_name(uid), parsed, ours=pid == os.getpid())

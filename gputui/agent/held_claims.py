@@ -1,14 +1,18 @@
 """Claims that an agent holds: on the GPUs of its workers, and those that its head asks for."""
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 
 from gputui.agent.claims import Claims, claims_folder
 from gputui.errors import FolderError
 from gputui.model.readings import Note
-from gputui.protocol.agent import Claimed, ClaimGpus, ReleaseGpus, StandInLine
+from gputui.protocol.agent import Claimed, ClaimGpus, Configure, ReleaseGpus, StandInLine
 
+IDLE_S = 60.0
+"""A GPU that has done nothing for so long is noted as idle."""
 FOLLOW_S = 2.0
 """How often claims follow the workers; a GPU that others leave is claimed so much later."""
 
@@ -17,12 +21,20 @@ class HeldClaims:
     """Claims for one agent; `claims` is None where this host has no folder for them."""
 
     def __init__(
-        self, environ: Mapping[str, str], cluster: str, send: Callable[[Claimed], None]
+        self,
+        environ: Mapping[str, str],
+        configure: Configure,
+        idle_since: Mapping[str, float],
+        send: Callable[[Claimed], None],
     ) -> None:
+        """Send answers by `send`; `idle_since` has the GPUs that do nothing."""
         self.claims: Claims | None = None
         self._problem = ""
-        self._note = f"cluster {cluster}" if cluster else ""
+        text = f"cluster {configure.cluster}" if configure.cluster else ""
+        self._note = Note(text, until=configure.promised_until)
         self._send = send
+        self._idle_since = idle_since
+        self._notes: dict[str, Note] = {}
         self._asked: set[str] = set()
         """GPUs that the head claimed, whether workers run there or not."""
         try:
@@ -49,6 +61,7 @@ class HeldClaims:
                     held = () if ahead else claims.claim(uuids, note)
                     if not ahead and not held:
                         self._asked.update(uuids)
+                        self._notes.update(dict.fromkeys(uuids, note))
                     self._send(Claimed(held, ahead))
         except OSError as error:
             self._send(Claimed(error=f"claims: {error.strerror or error}"))
@@ -63,7 +76,14 @@ class HeldClaims:
         wanted, lost = self._asked.union(devices), claims.keep()
         claims.release(claims.held - wanted)
         for uuid in wanted - claims.held - {*lost}:
-            claims.claim([uuid], Note(self._note, time.time()))
+            self._notes[uuid] = replace(self._note, since=time.time())
+            claims.claim([uuid], self._notes[uuid])
+        for uuid in claims.held:
+            since = self._idle_since.get(uuid, math.inf)
+            idle_since = since if time.time() - since > IDLE_S else None
+            if self._notes[uuid].idle_since != idle_since:
+                self._notes[uuid] = replace(self._notes[uuid], idle_since=idle_since)
+                claims.note(uuid, self._notes[uuid])
 
     async def keep(self, devices: Callable[[], Collection[str]]) -> None:
         """Follow the workers without end."""

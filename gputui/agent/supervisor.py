@@ -171,12 +171,14 @@ class Supervisor:
         """Set when the first head has connected."""
         self._ending: AgentEnding | None = None
         self._reported = ""
-        self._held_claims = HeldClaims(environ, configure.cluster, self.send)
+        idle_since: dict[str, float] = {}
+        self._held_claims = HeldClaims(environ, configure, idle_since, self.send)
         self._watch = DeviceWatch(
             configure.cluster_id,
             environ=environ,
             interval_s=configure.telemetry_interval_s,
             claims=self._held_claims.claims,
+            idle_since=idle_since,
         )
         self._workers = Workers(environ, scratch, agent_socket, self.send, self._watch.cpus_near)
         self._programs = Programs(environ, self.send)

@@ -13,6 +13,7 @@ from dataclasses import replace
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
+from gputui.cli.amounts import parse_span, wanted_gpus
 from gputui.cli.terminal import (
     ask_here,
     ignore_signals,
@@ -38,6 +39,7 @@ from gputui.errors import (
     UsageError,
 )
 from gputui.model.plain_text import aligned, safe, safe_lines
+from gputui.model.readings import Wanted
 from gputui.model.snapshot import ClusterState
 from gputui.protocol import VERSION
 from gputui.protocol.connection_file import ConnectionFile, find_cluster, running_clusters
@@ -93,6 +95,8 @@ def head_configuration(
         hosts_text=hosts.text,
         hosts_source=hosts.source,
         workers=0 if (programs := options.get("is_program", False)) else options["workers"],
+        wanted=options.get("wanted") or Wanted(),
+        promised_s=options.get("promised_s"),
         watch=programs or options["workers"] == 0,
         stays=stays,
         interactive=interactive,
@@ -112,6 +116,8 @@ def up(**options: Any) -> int:
         raise UsageError("--remote-gputui: for --on USER@LOGIN")
     if login := options.pop("on"):
         return run_until_interrupted(_up_there(login, hosts, options, gputui or ""))
+    options["wanted"] = wanted_gpus(hosts, options)
+    options["promised_s"] = parse_span(options["for"])
     fallback = options["hosts"] is None
     return run_until_interrupted(
         _up(head_configuration(hosts, options, stays=True, fallback=fallback))

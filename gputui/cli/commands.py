@@ -245,9 +245,12 @@ starting_options = several(
 
 
 gpu_options = several(
-    click.option("-n", "--gpus", type=click.IntRange(1), default=1, help="Number of GPUs."),
+    click.option("-n", "--gpus", type=click.IntRange(1), help="Take so many that are free."),
     click.option("--wait", metavar="SPAN", help="Stand in line for GPUs, at most so long: 2h."),
     click.option("--memory-free", default="", metavar="SIZE", help="Only GPUs with so much free."),
+)
+per_host_option = click.option(
+    "--gpus-per-host", type=click.IntRange(1), metavar="N", help="Just so many of each host."
 )
 
 
@@ -267,12 +270,12 @@ gpu_options = several(
     help="Run any program on free GPUs, without Dask: gputui HOSTS --exec -n 4 -- CMD ARGS.",
 )
 @gpu_options
+@per_host_option
 @click.option(
     "--per",
     type=click.Choice(["gpu", "host", "once"]),
     help="One process a GPU, a host, or in all.  [default: host; once for one GPU]",
 )
-@click.option("--gpus-per-host", type=click.IntRange(1), metavar="N", help="Just so many of each.")
 @click.option("--cwd", metavar="PATH", help="Folder on the hosts.  [default: this one, or home]")
 @click.option("--tty", is_flag=True, help="Give a program of one process a terminal.")
 @click.option(
@@ -352,6 +355,15 @@ def watch() -> None:
 @gputui.command()
 @click.argument("hosts", required=False)
 @starting_options
+@gpu_options
+@per_host_option
+@click.option(
+    "--for",
+    metavar="SPAN",
+    default="8h",
+    show_default=True,
+    help="Promise others to be done by then; nothing ends it.",
+)
 @click.option(
     "--idle-timeout",
     type=click.FloatRange(min=1),

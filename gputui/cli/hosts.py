@@ -3,7 +3,6 @@
 import asyncio
 import json
 import math
-import re
 import sys
 import time
 from collections import defaultdict
@@ -14,21 +13,22 @@ from typing import Any
 
 import click
 
+from gputui.cli.amounts import parse_size, parse_span
 from gputui.cli.terminal import ask_here
 from gputui.client.sources import read_hosts
 from gputui.errors import ClusterError, ExitCode, HostError, UsageError
-from gputui.fleet.claiming import Wanted, hold
+from gputui.fleet.claiming import hold
 from gputui.fleet.lone_agents import LoneAgent, lone_agents
 from gputui.fleet.stages import FleetSettings
+from gputui.model.claim_text import claim_text, used_since
 from gputui.model.plain_text import aligned, safe, safe_lines
-from gputui.model.readings import DeviceReading, Note, is_free, users
+from gputui.model.readings import DeviceReading, Note, Wanted, is_free, users
 from gputui.settings import load_settings
 from gputui.tui.rendering.format import age, memory, number, percent
 
 OTHERS_ONLY = """bootstrap makes other hosts ready; this machine has what gputui is installed with
   gputui bootstrap hosts.txt    or such lines as an argument: 'gpu-a,gpu-b'
   gputui doctor                 says what is missing on this machine"""
-UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 WATCH_S = 2.0
 
 
@@ -105,28 +105,6 @@ async def bootstrap(
     return int(ExitCode.NO_CLUSTER if failed else ExitCode.DONE)
 
 
-def parse_span(text: str) -> float:
-    """Return a span of time in seconds; raises UsageError.
-
-    >>> parse_span("90"), parse_span("2h"), parse_span("1h30m")
-    (90.0, 7200.0, 5400.0)
-    """
-    parts = re.findall(r"(\d+(?:\.\d+)?)([smhd]?)", text)
-    if not parts or "".join(map("".join, parts)) != text:
-        raise UsageError(f"'{text}' is not a span of time: write 90s, 30m, 2h or 1d")
-    return float(sum(float(value) * UNITS_S[unit or "s"] for value, unit in parts))
-
-
-def parse_size(option: str, text: str) -> int:
-    """Return a size in bytes, 0 for none; raises UsageError."""
-    from dask.utils import parse_bytes
-
-    try:
-        return int(parse_bytes(text)) if text else 0
-    except ValueError as error:
-        raise UsageError(f"{option} {text}: write 70GiB") from error
-
-
 async def who(hosts: str | None, by: str, as_json: bool, watch: bool) -> int:
     """Print every GPU with its users and its claim; 3 where no host answered."""
     async with lone_agents(read_hosts(hosts).hosts, fleet_settings(), ask_here) as found:
@@ -187,9 +165,7 @@ def by_gpu(devices: Iterable[tuple[str, DeviceReading]], now: float) -> list[lis
     """Return a row for each GPU, under a head."""
     rows = [["host", "gpu", "model", "util", "memory", "user", "since", "claim"]]
     for host, device in devices:
-        starts = [each.since for each in device.processes if each.since]
-        if device.claim and device.claim.note.since:
-            starts.append(device.claim.note.since)
+        since = used_since(device)
         rows.append(
             [
                 host,
@@ -198,27 +174,11 @@ def by_gpu(devices: Iterable[tuple[str, DeviceReading]], now: float) -> list[lis
                 percent(device.utilization_percent),
                 memory(device.memory_used_bytes, device.memory_total_bytes),
                 ", ".join(users(device)) or ("free" if is_free(device) else "–"),
-                age(now - min(starts)) if starts else "–",
-                _claim(device, now),
+                "–" if since is None else age(now - since),
+                claim_text(device, now) or "–",
             ]
         )
     return rows
-
-
-def _claim(device: DeviceReading, now: float) -> str:
-    """Describe a claim: the note, the promised end, and who waits."""
-    parts = []
-    if device.claim:
-        note = device.claim.note
-        parts += [device.claim.user or "held, holder unknown"]
-        parts += [f"({note.person}, unverified)"] * bool(note.person)
-        parts += [note.text] * bool(note.text)
-        if note.until is not None:
-            left = note.until - now
-            parts.append(f"for {age(left)} more" if left > 0 else f"over by {age(-left)}")
-    if device.waiting:
-        parts.append(f"waiting: {', '.join(device.waiting)}")
-    return safe(" · ".join(parts)) or "–"
 
 
 def by_user(devices: Iterable[tuple[str, DeviceReading]]) -> list[list[str]]:
@@ -238,7 +198,12 @@ def by_user(devices: Iterable[tuple[str, DeviceReading]]) -> list[list[str]]:
 
 
 async def claim(
-    hosts: str | None, gpus: int, span: str | None, note: str, wait: str | None, memory_free: str
+    hosts: str | None,
+    gpus: int | None,
+    span: str | None,
+    note: str,
+    wait: str | None,
+    memory_free: str,
 ) -> int:
     """Hold GPUs until it is interrupted, or for a span; 3 where they cannot be had."""
     hold_s = parse_span(span) if span else None
@@ -250,8 +215,8 @@ async def claim(
         up, _ = _apart(found)
         if not up:
             raise ClusterError("no host answered")
-        wanted = Wanted(gpus, memory_bytes=memory_bytes)
-        held = await hold([host.claims for host in up], wanted, shown, wait_s)
+        wanted = Wanted(gpus or 1, memory_bytes=memory_bytes, wait_s=wait_s)
+        held = await hold([host.claims for host in up], wanted, shown)
         for host, devices in held:
             for device in devices:
                 print(safe(f"{host.name}  {device.label}  {device.uuid}"), flush=True)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from gputui.cli.amounts import wanted_gpus
 from gputui.cli.terminal import interrupt_on_signals, run_until_interrupted
 from gputui.client.sources import HostsInput, named_hosts, read_hosts
 from gputui.errors import GputuiError, PresetError, UsageError
@@ -48,9 +49,9 @@ FOR_SCREENS = {
 }
 OWN_FILES = {"script": "a script writes its own files; this is for presets", **FOR_RUNS}
 
-PROGRAM_OPTIONS = (
-    *("gpus", "wait", "memory_free", "per", "gpus_per_host", "cwd", "tty", "pin", "detach"),
-)
+AT_START = ("workers", "busy", "dashboard", "gpus", "wait")
+FREE_OPTIONS = ("gpus", "wait", "memory_free", "gpus_per_host")
+PROGRAM_OPTIONS = (*FREE_OPTIONS, "per", "cwd", "tty", "pin", "detach")
 
 WHERE: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "name": ("start", FOR_STARTS),
@@ -61,6 +62,7 @@ WHERE: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "as_json": ("headless", FOR_RUNS),
     "quiet": ("headless", FOR_RUNS),
     **dict.fromkeys(PROGRAM_OPTIONS, ("program", FOR_PROGRAMS)),
+    **dict.fromkeys(FREE_OPTIONS, ("free", FOR_STARTS)),
     "parameters": (
         "preset",
         {
@@ -98,9 +100,9 @@ WHERE: Mapping[str, tuple[str, Mapping[str, str]]] = {
 def refuse_elsewhere(given: Mapping[str, str], options: Mapping[str, Any]) -> None:
     """Raise UsageError for options that would do nothing; `given` has each as it is written."""
     source = "demo" if options["demo"] is not None else "attach" if options["attach"] else "start"
-    workers = ["workers"] if source == "start" else []
+    workers = ["workers", "free"] if source == "start" else []
     if options["is_program"]:
-        kinds = ["program", source, "headless"]
+        kinds = ["program", "free", source, "headless"]
     elif options["preset"] is None:
         kinds = [source, *workers, "screen"]
     else:
@@ -276,11 +278,12 @@ def _program(
         raise UsageError("--exec: the program comes after --: gputui HOSTS --exec -n 2 -- CMD ARGS")
     if options["tty"] and (options["as_json"] or not sys.stdin.isatty()):
         raise UsageError("--tty passes on this terminal: not with --json, nor without a terminal")
-    from gputui.cli.hosts import parse_size, parse_span
+    from gputui.cli.amounts import parse_size, parse_span
     from gputui.protocol.programs import PROGRAM, Per, RunPrograms
     from gputui.runs.program_run import run_program
 
-    per = Per(options["per"] or ("host" if options["gpus"] > 1 else "once"))
+    gpus = options["gpus"] or 1
+    per = Per(options["per"] or ("host" if gpus > 1 else "once"))
     if options["tty"] and per is not Per.ONCE:
         raise UsageError("--tty: for one process; add --per once")
     columns = rows = 0
@@ -292,7 +295,7 @@ def _program(
         run="",
         argv=argv,
         cwd=options["cwd"] or str(Path.cwd()),
-        gpus=options["gpus"],
+        gpus=gpus,
         per=per,
         gpus_per_host=options["gpus_per_host"] or 0,
         memory_free_bytes=parse_size("--memory-free", options["memory_free"]),
@@ -344,6 +347,8 @@ def _open_cluster(options: dict[str, Any]) -> "OpenCluster":
     from gputui.client.start import started
 
     if hosts is not None:
+        if not options["is_program"]:
+            options["wanted"] = wanted_gpus(hosts, options)
         fallback = given is None or options["backend"] == "numpy"
         configuration = head_configuration(hosts, options, stays=False, fallback=fallback)
         return partial(started, configuration, frontend=frontend)
@@ -364,8 +369,10 @@ def prepare_screen(given: Mapping[str, str], options: Mapping[str, Any]) -> Call
         return partial(show, opening, look, simulated=True)
     if options["attach"]:
         return partial(show_running, options["attach"], look)
-    starting = {name: options[name] for name in ("hosts", "name", "workers", "busy", "dashboard")}
-    return partial(show_started, read_hosts(options["hosts"]), look | starting)
+    starting = {name: options[name] for name in ("hosts", "name", *AT_START)}
+    hosts = read_hosts(options["hosts"])
+    starting["wanted"] = wanted_gpus(hosts, options)
+    return partial(show_started, hosts, look | starting)
 
 
 def attach(name: str | None, **options: Any) -> int:
@@ -377,7 +384,7 @@ def attach(name: str | None, **options: Any) -> int:
 def watch(hosts: str | None, **options: Any) -> int:
     """Open the screen on hosts without workers, or on their cluster where it runs."""
     need_terminal()
-    starting = {"hosts": hosts, "workers": 0, "busy": None, "dashboard": None}
+    starting = {"hosts": hosts, **dict.fromkeys(AT_START), "workers": 0}
     return show_started(read_hosts(hosts), options | starting)
 
 
@@ -426,10 +433,10 @@ def show_started(hosts: HostsInput, options: Mapping[str, Any]) -> int:
             f"a cluster called {name} runs on other hosts ({running.hosts_source or 'no file'}); "
             "give --name, or gputui attach"
         )
-    given = (options["workers"] or None, options["busy"], options["dashboard"])
+    given = (options["workers"] or None, *(options[each] for each in AT_START[1:]))
     if running and any(each is not None for each in given):
         raise UsageError(
-            f"{name} runs already, and --workers, --busy and --dashboard are for its start: "
+            f"{name} runs already, and --{', --'.join(AT_START)} are for its start: "
             f"leave them out, or stop it first: gputui down {name}"
         )
     found: list[Path] = [Path(running.socket)] if running else []

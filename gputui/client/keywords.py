@@ -10,12 +10,13 @@ import math
 import operator
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 import dask.config
-from dask.utils import parse_timedelta
+from dask.utils import parse_bytes, parse_timedelta
 from distributed.deploy import adaptive
 from distributed.scheduler import Scheduler
 from distributed.system import MEMORY_LIMIT
@@ -23,6 +24,7 @@ from tornado.ioloop import PeriodicCallback
 
 from gputui.engine.overrides import overriding
 from gputui.errors import UsageError
+from gputui.model.readings import Wanted
 from gputui.presets.definition import close_names
 from gputui.protocol.frontend import Adapt
 from gputui.protocol.starter import ConfigureHead
@@ -253,6 +255,16 @@ def _load(into: Translated, modules: Iterable[str]) -> None:
     into.dask["distributed.worker.preload"] = [*earlier, *modules]
 
 
+def _free(field: str, parse: Callable[[Any], Any]) -> Callable[[Translated, Any], None]:
+    """Return a function that takes one field of the free GPUs wanted."""
+
+    def take(into: Translated, value: Any) -> None:
+        before = into.settings.get("wanted", Wanted())
+        into.settings["wanted"] = replace(before, **{field: parse(value)})
+
+    return take
+
+
 def _resources(into: Translated, value: Any) -> None:
     if not isinstance(value, Mapping):
         raise UsageError(f"resources={value!r}: write numbers by name, such as {{'GPU': 1}}")
@@ -278,6 +290,12 @@ _TAKEN: Mapping[str, Callable[[Translated, Any], None]] = {
     "cudf_spill_stats": lambda into, value: _environ(into, {"CUDF_SPILL_STATS": str(value)}),
     "CUDA_VISIBLE_DEVICES": _devices,
     "dashboard_address": _dashboard,
+    "gpus": _free("count", partial(whole_number, "gpus")),
+    "gpus_per_host": _free("per_host", partial(whole_number, "gpus_per_host")),
+    "memory_free": _free(
+        "memory_bytes", lambda value: int(amount("memory_free", value, parse_bytes) or 0)
+    ),
+    "wait": _free("wait_s", partial(seconds, "wait")),
     "local_directory": lambda into, value: into.dask.update(
         {"temporary-directory": str(Path(value).absolute())}
     ),

@@ -166,7 +166,7 @@ async def workers_up(
         nonlocal due
         if not isinstance(message, SnapshotTaken):
             return
-        hosts = message.snapshot.hosts
+        hosts, lacking = message.snapshot.hosts, message.snapshot.lacking
         for host in hosts:
             if host.state is HostState.FAILED and host.name not in reported:
                 reported.add(host.name)
@@ -175,7 +175,10 @@ async def workers_up(
         coming = [
             f"{each.name} ({each.reason or each.state})" for each in hosts if not each.state.final
         ]
-        if coming and time.monotonic() > due:
+        if lacking and time.monotonic() > due:
+            due = time.monotonic() + WAITING_EVERY_S
+            tell(f"waiting for GPUs: {lacking}")
+        elif coming and time.monotonic() > due:
             due = time.monotonic() + WAITING_EVERY_S
             more = f" and {len(coming) - NAMED} more" if len(coming) > NAMED else ""
             tell(f"{len(hosts) - len(coming)} of {len(hosts)} hosts are done; waiting for "
@@ -214,7 +217,7 @@ def check_enough(settled: Settled, min_workers: int, *, reported: bool = False) 
 
 def failures(settled: Settled) -> list[str]:
     """List the failed hosts and workers: the reason, the hint, the last lines there."""
-    lines = []
+    lines = settled.lacking.splitlines()
     for host in settled.failed_hosts:
         lines += _failure(host)
     return lines + [f"{worker.name}: {worker.reason}" for worker in settled.failed_workers]

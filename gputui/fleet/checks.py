@@ -96,7 +96,8 @@ def warnings(
     if not workers:
         return
     skipped = ", and left alone" if settings.busy == "skip" else ""
-    for device in filter(used_by_others, chosen_devices(host, facts.devices)):
+    busy = filter(used_by_others, chosen_devices(host, facts.devices))
+    for device in () if takes_free(host, settings) else busy:
         yield _occupied(device) + skipped
     if facts.clusters:
         yield (
@@ -193,7 +194,7 @@ def gpus(host: Host, facts: Facts, settings: FleetSettings) -> Finding:
         return bad("; ".join(facts.warnings), "try again, or write gpus=none")
     if host.gpus != () and not devices and not settings.cpu_fallback:
         return bad(_no_gpu(facts), f"for CPU workers write: {host.name} gpus=none")
-    busy = tuple(filter(used_by_others, devices))
+    busy = () if takes_free(host, settings) else tuple(filter(used_by_others, devices))
     if busy and (settings.busy == "refuse" or (settings.busy == "skip" and busy == devices)):
         return bad("; ".join(map(_occupied, busy)), "wait, or start with --busy warn")
     text = "none wanted" if host.gpus == () else "none: CPU workers"
@@ -234,6 +235,11 @@ def chosen_devices(host: Host, devices: Iterable[DeviceReading]) -> tuple[Device
         for device in devices
         if device.usable and (host.gpus is None or any(_is(device, gpu) for gpu in host.gpus))
     )
+
+
+def takes_free(host: Host, settings: FleetSettings) -> bool:
+    """Return whether a cluster takes those of a host's GPUs only that it found free."""
+    return host.gpus != () and bool(settings.wanted.count or host.free_gpus)
 
 
 def _is(device: DeviceReading, gpu: str) -> bool:

@@ -4,14 +4,16 @@ import asyncio
 import random
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
 
 from gputui.errors import ClusterError
-from gputui.model.readings import DeviceReading, Note, is_free
+from gputui.model.claim_text import queue_lines
+from gputui.model.hosts import Host
+from gputui.model.readings import DeviceReading, Note, Wanted, is_free
 from gputui.protocol.agent import Claimed, ClaimGpus, ReleaseGpus, StandInLine, ToAgent
 
 LOOK_S = 0.5
 """How often one who waits looks for free GPUs."""
+STAND = "add --wait 2h to stand in line"
 CLAIMED_S = 10.0
 """How long an agent may take to answer a claim."""
 
@@ -19,9 +21,11 @@ CLAIMED_S = 10.0
 class HostClaims:
     """The GPUs of one host, and the claims that its agent makes on them."""
 
-    def __init__(self, name: str, send: Callable[[ToAgent], object]) -> None:
+    def __init__(self, host: Host, send: Callable[[ToAgent], object]) -> None:
         """Send orders by `send`; its owner keeps `devices` true and hands on the answers."""
-        self.name = name
+        self.name = host.name
+        self.most = host.free_gpus
+        """How many its line gives; 0 for any number."""
         self.devices: tuple[DeviceReading, ...] = ()
         """Those that may be used, as they were read last."""
         self.lost = ""
@@ -62,28 +66,19 @@ class HostClaims:
         self._send(StandInLine(tuple(uuids), gpus, note))
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """How many GPUs somebody wants, and which will do."""
-
-    count: int
-    per_host: int = 0
-    """So many of each host that gives any; 0 for any number, of as few hosts as possible."""
-    memory_bytes: int = 0
-    """Memory that must be free on each."""
-
-
 Picked = list[tuple[HostClaims, tuple[DeviceReading, ...]]]
 """GPUs to claim, by host."""
 
 
-def pick_free(hosts: Iterable[HostClaims], wanted: Wanted) -> Picked:
+def pick_free(hosts: Sequence[HostClaims], wanted: Wanted) -> Picked:
     """Return GPUs that are free, of as few hosts as possible; [] where there are too few."""
     free = [
-        (host, devices)
+        (host, devices[: host.most or None])
         for host in hosts
         if not host.lost and (devices := tuple(d for d in host.devices if _will_do(d, wanted)))
     ]
+    if not wanted.count:
+        return free if sum(len(some) for _, some in free) == _number(hosts, wanted) else []
     if wanted.per_host:
         free = [(host, some[: wanted.per_host]) for host, some in free]
         free = [each for each in free if len(each[1]) == wanted.per_host]
@@ -98,6 +93,10 @@ def pick_free(hosts: Iterable[HostClaims], wanted: Wanted) -> Picked:
     return [] if left else picked
 
 
+def _number(hosts: Iterable[HostClaims], wanted: Wanted) -> int:
+    return wanted.count or sum(host.most for host in hosts if not host.lost)
+
+
 def _will_do(device: DeviceReading, wanted: Wanted) -> bool:
     memory_free = (device.memory_total_bytes or 0) - (device.memory_used_bytes or 0)
     return is_free(device) and memory_free >= wanted.memory_bytes
@@ -107,23 +106,23 @@ async def hold(
     hosts: Sequence[HostClaims],
     wanted: Wanted,
     note: Note,
-    wait_s: float = 0.0,
     waiting: Callable[[str], None] = lambda why: None,
 ) -> Picked:
-    """Claim free GPUs, all or none; wait in line for them at most `wait_s`.
+    """Claim free GPUs, all or none; wait in line for them at most `wanted.wait_s`.
 
     Returns them by host. Over several hosts in the order of their names, and with a pause that
     differs from one to the next, so that two who wait do not each keep a part. `waiting` is called
     with why it waits. Raises ClusterError.
     """
-    if wanted.count > (there := sum(len(host.devices) for host in hosts)):
-        raise ClusterError(f"too few GPUs: {wanted.count} asked for, {there} on these hosts")
-    until = time.monotonic() + wait_s
-    if wait_s:
+    count = _number(hosts, wanted)
+    if count > (there := sum(len(host.devices[: host.most or None]) for host in hosts)):
+        raise ClusterError(f"too few GPUs: {count} asked for, {there} on these hosts")
+    until = time.monotonic() + wanted.wait_s
+    if wanted.wait_s:
         for host in hosts:
             if host.devices:
                 uuids = [device.uuid for device in host.devices]
-                host.stand_in_line(uuids, wanted.count, note)
+                host.stand_in_line(uuids, min(count, host.most or count), note)
     try:
         while True:
             picked = sorted(pick_free(hosts, wanted), key=lambda each: each[0].name)
@@ -131,11 +130,12 @@ async def hold(
             if picked and refused is None:
                 return picked
             if time.monotonic() > until:
-                raise ClusterError(_why_not(hosts, wanted.count, refused or Claimed()))
-            waiting(_why_not(hosts, wanted.count, refused or Claimed()))
+                hint = "" if wanted.wait_s else f"\n  {STAND}"
+                raise ClusterError(_why_not(hosts, count, refused or Claimed()) + hint)
+            waiting(_why_not(hosts, count, refused or Claimed()))
             await asyncio.sleep(LOOK_S * (0.5 + random.random()))
     finally:
-        if wait_s:
+        if wanted.wait_s:
             for host in hosts:
                 host.stand_in_line((), 0, note)
 
@@ -156,6 +156,8 @@ def _why_not(hosts: Sequence[HostClaims], count: int, refused: Claimed) -> str:
     if refused.error:
         return refused.error
     if refused.ahead:
-        return f"{', '.join(refused.ahead)} waited first; add --wait 2h to stand in line"
-    free = sum(is_free(device) for host in hosts for device in host.devices)
-    return f"too few free GPUs: {count} asked for, {free} free; see gputui who, or add --wait 2h"
+        return f"{', '.join(refused.ahead)} waited first"
+    devices = [(host.name, device) for host in hosts for device in host.devices]
+    free = sum(is_free(device) for _, device in devices)
+    lines = [f"too few free GPUs: {count} asked for, {free} free"]
+    return "\n".join(lines + queue_lines(devices, time.time()))

@@ -16,6 +16,7 @@ from gputui.fleet.addresses import HostAddress
 from gputui.fleet.checks import chosen_devices, same_machine
 from gputui.fleet.deploy.start_agent import AgentOpener, Opener
 from gputui.fleet.desired import Actual, Desired, decide, free_slots, keep
+from gputui.fleet.free_gpus import FreeGpus
 from gputui.fleet.host import ON_THE_WAY, FleetHost
 from gputui.fleet.programs import Programs
 from gputui.fleet.reachability import Ways
@@ -107,6 +108,7 @@ class Fleet:
         self.scheduler_wanted = asyncio.Event()
         """Set when a scheduler is started; before that, hosts are only watched."""
         self._need_scheduler = need_scheduler
+        self.free_gpus = FreeGpus(self._hosts, settings, self.scheduler_wanted, self._gpus_taken)
         self._leaving: set[str] = set()
         self._credentials: Credentials | None = None
         self._ways = Ways(self._hosts, settings.scheduler_host or "", self._reconcile_soon)
@@ -120,6 +122,7 @@ class Fleet:
         """The hosts that have sent what their workers printed before."""
         self._tasks = Background(self._task_failed)
         self._tasks.keep(self._watch_starts, "the watch for late workers")
+        self._tasks.keep(self.free_gpus.run, "the claims on free GPUs")
 
     @property
     def hosts(self) -> tuple[Host, ...]:
@@ -185,7 +188,8 @@ class Fleet:
     @property
     def settled(self) -> bool:
         """Whether every host and every worker has come to an end of its start."""
-        busy = self.worker_table.coming or self.worker_table.leaving or self._reconciling
+        table, taking = self.worker_table, self.free_gpus.under_way
+        busy = table.coming or table.leaving or self._reconciling or taking
         on_the_way = any(each.state in ON_THE_WAY for each in self._hosts.values())
         return not (busy or on_the_way or self._starts_due)
 
@@ -218,6 +222,7 @@ class Fleet:
                 listen_at=self._ways.listen_at,
                 ask=self._ask,
             )
+            self.free_gpus.look(self._hosts[host.name])
 
     def remove_hosts(self, names: Iterable[str]) -> None:
         """Retire these hosts' workers, then remove the hosts."""
@@ -311,6 +316,7 @@ class Fleet:
                 if self._logs_followed:
                     self._follow_logs(host)
                 self.programs.back(host.name)
+        self.free_gpus.look(host)
         if host.lease_over or host.state is HostState.FAILED:
             self.programs.lose(host.name, host.status.reason)
         if host.lease_over:
@@ -364,6 +370,10 @@ class Fleet:
         self._changed()
         return changes
 
+    def _gpus_taken(self) -> None:
+        self._reconcile_soon()
+        self._changed()
+
     def _reconcile_soon(self) -> None:
         """Reconcile once for all events of a moment, for a fifth of the time at most."""
         if not self._reconciling:
@@ -376,9 +386,10 @@ class Fleet:
         hosts = self.hosts if hosts is None else hosts
         names = {host.name for host in hosts} - self._leaving
         capacities = {
-            name: each.capacity
+            name: capacity
             for name, each in self._hosts.items()
-            if name in names and each.capacity is not None and not each.lease_over
+            if name in names and not each.lease_over
+            if (capacity := self.free_gpus.capacity(each)) is not None
             if each.state not in (*ON_THE_WAY, HostState.FAILED)
         }
         table = self.worker_table

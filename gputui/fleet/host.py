@@ -104,7 +104,7 @@ class FleetHost:
         """Whether it has been lost for so long that its workers are gone."""
         self.double = False
         """Whether it is a second line for a machine, which has no part in the cluster."""
-        self.claims = HostClaims(host.name, self.send)
+        self.claims = HostClaims(host, self.send)
         self._settings = settings
         self._opener = opener
         self._changed, self._message_received = changed, received
@@ -254,6 +254,7 @@ class FleetHost:
                 self.host,
                 temporary_directory=settings.temporary_directory,
                 cluster=settings.cluster,
+                promised_until=settings.promised_until,
                 frontends=settings.frontends() if self.host.is_local else (),
             )
         self._warn(facts, clock)

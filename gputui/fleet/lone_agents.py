@@ -35,7 +35,7 @@ class LoneAgent:
         """Begin to follow the agent."""
         self.host, self.opened = host, opened
         self.facts: Facts
-        self.claims = HostClaims(host.name, opened.channel.send)
+        self.claims = HostClaims(host, opened.channel.send)
         self.dropped = stages.dropped
         self.up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done once its facts are there; a HostError where it does not report any."""

@@ -8,15 +8,15 @@ either end may have missed is sent again, and comes to the other once.
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gputui.errors import ClusterError, HeadError, HostError
 from gputui.fleet.addresses import bracketed, is_loopback
-from gputui.fleet.claiming import HostClaims, Picked, Wanted, hold, pick_free
+from gputui.fleet.claiming import HostClaims, Picked, hold, pick_free
 from gputui.fleet.host import ON_THE_WAY, FleetHost
 from gputui.fleet.ranks import Share, processes
 from gputui.fleet.reachability import CONNECT_S, HINT, closed
-from gputui.model.readings import Note
+from gputui.model.readings import Note, Wanted
 from gputui.model.snapshot import HostState
 from gputui.protocol.agent import Listen, Listening, Reach, Reached, StopListening
 from gputui.protocol.programs import (
@@ -223,9 +223,8 @@ class Programs:
         note = Note(words[:NOTE_CHARACTERS], since=time.time())
         group.claimed = await hold(
             self._claims(),
-            wanted,
+            replace(wanted, wait_s=max(0.0, until - time.monotonic())),
             note,
-            max(0.0, until - time.monotonic()),
             lambda why: group.send(ProgramWaits(order.run, why)),
         )
         lines = list(self._hosts)

@@ -14,6 +14,7 @@ from functools import cache
 from gputui.agent.facts import installed
 from gputui.errors import HostError
 from gputui.model.plain_text import safe
+from gputui.model.readings import NOTHING_WANTED, Wanted
 from gputui.model.settings import Settings
 from gputui.model.snapshot import HostState
 
@@ -55,6 +56,10 @@ class FleetSettings(Settings):
 
     None is longer than the interval of pings while the host's lease lasts: its workers live.
     """
+    wanted: Wanted = NOTHING_WANTED
+    """The free GPUs that the cluster takes; with a count of 0 and no gpus=free:N, all of them."""
+    promised_until: float | None = None
+    """When the user means to be done; for the notes of claims."""
     cpu_fallback: bool = False
     """Whether a host without a GPU may run CPU workers without `gpus=none`."""
     environ: tuple[tuple[str, str], ...] = ()

@@ -261,6 +261,7 @@ class Cluster:
             adaptive=self.adaptive.bounds if self.adaptive else None,
             sessions=tuple(sorted(self.sessions, key=lambda each: each.attached_at)),
             reason=self.end_reason,
+            lacking=self.fleet.free_gpus.lacking,
             simulated=self.simulated,
         )
 
@@ -277,6 +278,8 @@ def _fleet_settings(config: ConfigureHead, name: str) -> FleetSettings:
     return FleetSettings(
         cluster_id=config.cluster_id,
         cluster=name,
+        wanted=config.wanted,
+        promised_until=config.promised_s and time.time() + config.promised_s,
         ping_interval_s=min(1.0, config.lease_s / 10),
         silence_s=min(5.0, config.lease_s / 2),
         cpu_fallback=config.cpu_fallback,

@@ -56,6 +56,7 @@ async def _await_workers(cluster: Cluster, request: AwaitWorkers) -> Reply:
         failed_workers=tuple(s for s in fleet.worker_statuses if s.state is WorkerState.CRASH_LOOP),
         wanted=tuple(fleet.worker_table.staying),
         worker_size=(slot.nthreads, slot.memory_limit_bytes) if slot else (0, 0),
+        lacking=fleet.free_gpus.lacking,
     )
 
 

@@ -30,6 +30,8 @@ class Host:
     port: int | None = None
     gpus: tuple[str, ...] | None = None
     """None is every GPU, () none; else NVML indices ("0") or UUIDs ("GPU-…", "MIG-…")."""
+    free_gpus: int = 0
+    """Of these, take so many that are free, once they are; 0 is all, whoever uses them."""
     workers_per_gpu: int = 1
     workers: int | None = None
     """CPU workers, where it has no GPUs to use."""
@@ -241,6 +243,10 @@ def _with_options(host: Host, words: list[str]) -> Host:
         elif key in OPTIONS:
             field, parse = OPTIONS[key]
             try:
+                if field == "gpus":
+                    number = value.removeprefix("free:")
+                    changes["free_gpus"] = 0 if number == value else _count(number)
+                    value = value if number == value else "all"
                 changes[field] = parse(value)
             except ValueError as error:
                 problems.append(f"{key}={value[:80]!r}: {error}")
@@ -302,7 +308,7 @@ def _gpus(value: str) -> tuple[str, ...] | None:
         elif re.fullmatch(r"(GPU|MIG)-[0-9A-Za-z/-]{1,80}", part):
             chosen.append(part)
         else:
-            raise ValueError("write none, indices such as 0,2-3, or UUIDs")
+            raise ValueError("write all, none, free:2, indices such as 0,2-3, or UUIDs")
         if len(chosen) > MAX_GPUS:
             raise ValueError(f"at most {MAX_GPUS}, each once")
     if twice := [gpu for gpu, times in Counter(chosen).items() if times > 1]:

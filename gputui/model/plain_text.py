@@ -58,3 +58,16 @@ def _harmless(char: str) -> str:
     if code < 0x20:
         return chr(0x2400 + code)
     return "␡" if code == 0x7F else "�"
+
+
+def span(seconds: float) -> str:
+    """Return a span of time in its largest unit.
+
+    >>> span(0.4), span(59), span(61), span(7300), span(200000)
+    ('0s', '59s', '1m', '2h', '2d')
+    """
+    whole = max(0, int(seconds))
+    for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
+        if whole >= length:
+            return f"{whole // length}{unit}"
+    return f"{whole}s"

@@ -22,6 +22,7 @@ from gputui.model.bounds import (
     Number,
     Percent,
     Pid,
+    Seconds,
     SmallNumber,
     Some,
     Watts,
@@ -45,6 +46,8 @@ class Note:
     """In seconds since the epoch, as `until`."""
     until: Moment | None = None
     """The promised end; nothing ends a claim but its holder."""
+    idle_since: Moment | None = None
+    """Since when its holder has seen the GPU do nothing."""
     person: Name = ""
     """Who it is, on an account that people share."""
 
@@ -124,6 +127,10 @@ class DeviceReading:
     """Users who wait for it, the first first."""
     energy_j: Joules | None = None
     """Since the driver was loaded; read every ten seconds."""
+    ahead: SmallNumber = 0
+    """How many of them come before the agent that reads it."""
+    idle_since: Moment | None = None
+    """Since when it has been seen to do nothing, by its agent or its claim's holder."""
 
     @property
     def is_mig(self) -> bool:
@@ -168,6 +175,22 @@ IMPLIED_PERCENT = 10.0
 
 DESKTOP = ("Xorg", "Xwayland", "gnome-shell", "kwin", "plasmashell", "sddm", "gdm", "cosmic-comp")
 """Programs of a desktop; they claim nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """How many free GPUs somebody wants, which will do, and how long they wait for them."""
+
+    count: SmallNumber = 0
+    """0 is as many of each host as its line says: gpus=free:N."""
+    per_host: SmallNumber = 0
+    """So many of each host that gives any; 0 for any number, of as few hosts as possible."""
+    memory_bytes: Bytes = 0
+    """Memory that must be free on each."""
+    wait_s: Seconds = 0.0
+
+
+NOTHING_WANTED = Wanted()
 
 
 @dataclass(frozen=True, slots=True)

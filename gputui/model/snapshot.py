@@ -368,6 +368,8 @@ class Snapshot:
     sessions: Fleet[Session] = ()
     """Who is attached, the first to come first."""
     reason: Document = ""
+    lacking: Document = ""
+    """Why it has too few free GPUs, where it takes only those: who has them, and who waits."""
     simulated: bool = False
 
     @property

@@ -56,6 +56,8 @@ class Configure:
     """Where workers keep their files; None is where the host keeps such things."""
     cluster: Name = ""
     """The cluster's name, for other clusters of this user on the host."""
+    promised_until: Moment | None = None
+    """When its user means to be done, for the notes of its claims."""
     frontends: Many[Pid] = ()
     """As in `KnowFrontends`."""
     compressed: bool = False

@@ -311,6 +311,8 @@ class Settled(Numbered):
     """The workers that are to run now, those that are not up yet among them."""
     worker_size: tuple[SmallNumber, Bytes] = (0, 0)
     """Threads of a worker, and its memory limit in bytes; 0 before any host can run one."""
+    lacking: Document = ""
+    """Why there are too few free GPUs, where it takes only those."""
 
 
 @dataclass(frozen=True, slots=True)

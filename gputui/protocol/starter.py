@@ -7,9 +7,11 @@ from gputui.model.bounds import (
     Line,
     Name,
     Pid,
+    Seconds,
     Version,
     WorkerNumber,
 )
+from gputui.model.readings import NOTHING_WANTED, Wanted
 from gputui.model.settings import Settings
 from gputui.protocol.shared import Refused
 
@@ -31,6 +33,10 @@ class ConfigureHead(Settings):
     """The absolute path of the hosts file, or ""."""
     workers: WorkerNumber | None = None
     """The desired number; None is as many as the hosts give."""
+    wanted: Wanted = NOTHING_WANTED
+    """The free GPUs that it takes, where a number was asked for."""
+    promised_s: Seconds | None = None
+    """For how long the user means to use them; for the notes of claims."""
     watch: bool = False
     """Whether to have no scheduler before the first worker or the first Dask client."""
     stays: bool = False

@@ -16,7 +16,7 @@ from gputui.agent.claims import Claims
 from gputui.agent.gpu.nvml import Gpu, Nvml
 from gputui.agent.gpu.processes import Processes
 from gputui.errors import DevicesError
-from gputui.model.readings import DeviceReading, waiting_for
+from gputui.model.readings import IMPLIED_PERCENT, DeviceReading, waiting_for
 
 STALE_AFTER_S = 5.0
 """And at least three intervals."""
@@ -66,7 +66,8 @@ class Sampler(Generic[T]):
 class DeviceWatch:
     """Reads every GPU each `interval_s` seconds from `start` to `stop`.
 
-    `environ` is the environment whose CUDA_VISIBLE_DEVICES and Slurm allocation count.
+    `environ` is the environment whose CUDA_VISIBLE_DEVICES and Slurm allocation count;
+    `idle_since` is kept: GPU → since when it has done nothing, of those that do nothing.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class DeviceWatch:
         interval_s: float = 1.0,
         stale_after_s: float = STALE_AFTER_S,
         claims: Claims | None = None,
+        idle_since: dict[str, float] | None = None,
     ) -> None:
         self.driver_version = ""
         self.cuda_version = ""
@@ -88,6 +90,7 @@ class DeviceWatch:
         self._interval_s = interval_s
         self._stale_after_s = max(stale_after_s, 3 * interval_s)
         self._claims = claims
+        self._idle_since = {} if idle_since is None else idle_since
         self._gpus: tuple[tuple[Gpu, Sampler[Readings]], ...] = ()
         self._warnings: tuple[str, ...] = ()
 
@@ -114,23 +117,34 @@ class DeviceWatch:
             for reading in sampler.value
         ]
         minors = {gpu.label: gpu.minor for gpu, _ in self._gpus if gpu.minor is not None}
-        usable = selected(self._environ, readings, minors)
+        usable, now = selected(self._environ, readings, minors), time.time()
         return tuple(
-            reading if reading.uuid in usable else replace(reading, usable=False)
+            replace(reading, usable=reading.uuid in usable, idle_since=self._idle(reading, now))
             for reading in (self._claimed(readings, self._claims) if self._claims else readings)
         )
 
     def _claimed(self, readings: list[DeviceReading], claims: Claims) -> list[DeviceReading]:
         """Return readings with who claims each GPU, and who waits for it."""
         seen, tickets = claims.seen(reading.uuid for reading in readings), claims.tickets()
+        before = [ticket for ticket in tickets if ticket.name < claims.ticket]
         return [
             replace(
                 reading,
                 claim=seen.get(reading.uuid),
                 waiting=waiting_for(reading.uuid, tickets),
+                ahead=len(waiting_for(reading.uuid, before)),
             )
             for reading in readings
         ]
+
+    def _idle(self, reading: DeviceReading, now: float) -> float | None:
+        """Return since when a GPU has done nothing; its claim's holder may have seen it longer."""
+        if reading.utilization_percent is None or reading.utilization_percent >= IMPLIED_PERCENT:
+            self._idle_since.pop(reading.uuid, None)
+            return None
+        own = self._idle_since.setdefault(reading.uuid, now)
+        told = reading.claim.note.idle_since if reading.claim else None
+        return own if told is None else min(own, told)
 
     def cpus_near(self, uuid: str) -> frozenset[int]:
         """Return the CPUs to pin a worker on this device to; all usable ones if unknown."""

@@ -8,6 +8,7 @@ import math
 from datetime import datetime
 
 from gputui.model.plain_text import safe as safe
+from gputui.model.plain_text import span
 
 MISSING = "–"
 EIGHTHS = " ▁▂▃▄▅▆▇█"
@@ -113,16 +114,10 @@ def lasted(began_at: float, held_at: float, now: float) -> str:
 def age(seconds: float | None) -> str:
     """Return a span of time in its largest unit.
 
-    >>> age(None), age(0.4), age(59), age(61), age(7300), age(200000)
-    ('–', '0s', '59s', '1m', '2h', '2d')
+    >>> age(None), age(61)
+    ('–', '1m')
     """
-    if seconds is None:
-        return MISSING
-    whole = max(0, int(seconds))
-    for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
-        if whole >= length:
-            return f"{whole // length}{unit}"
-    return f"{whole}s"
+    return MISSING if seconds is None else span(seconds)
 
 
 def moment(at: float, now: float) -> str:

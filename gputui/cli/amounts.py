@@ -1,0 +1,50 @@
+"""Spans of time, sizes and numbers of GPUs, as options write them."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from gputui.client.sources import HostsInput
+from gputui.errors import UsageError
+from gputui.model.readings import Wanted
+
+UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def parse_span(text: str) -> float:
+    """Return a span of time in seconds; raises UsageError.
+
+    >>> parse_span("90"), parse_span("2h"), parse_span("1h30m")
+    (90.0, 7200.0, 5400.0)
+    """
+    parts = re.findall(r"(\d+(?:\.\d+)?)([smhd]?)", text)
+    if not parts or "".join(map("".join, parts)) != text:
+        raise UsageError(f"'{text}' is not a span of time: write 90s, 30m, 2h or 1d")
+    return float(sum(float(value) * UNITS_S[unit or "s"] for value, unit in parts))
+
+
+def parse_size(option: str, text: str) -> int:
+    """Return a size in bytes, 0 for none; raises UsageError."""
+    from dask.utils import parse_bytes
+
+    try:
+        return int(parse_bytes(text)) if text else 0
+    except ValueError as error:
+        raise UsageError(f"{option} {text}: write 70GiB") from error
+
+
+def wanted_gpus(hosts: HostsInput, options: Mapping[str, Any]) -> Wanted:
+    """Return the free GPUs that a cluster of these hosts is to take; raises UsageError."""
+    count, span, memory_free = options["gpus"], options["wait"], options["memory_free"]
+    if not count:
+        if options["gpus_per_host"]:
+            raise UsageError("--gpus-per-host: for --gpus N, the number in all")
+        if (span or memory_free) and not any(host.free_gpus for host in hosts.hosts):
+            option = "--wait" if span else "--memory-free"
+            raise UsageError(f"{option}: for --gpus N, or gpus=free:N in HOSTS")
+    return Wanted(
+        count or 0,
+        options["gpus_per_host"] or 0,
+        parse_size("--memory-free", memory_free),
+        parse_span(span or "0"),
+    )

@@ -1,0 +1,123 @@
+"""The free GPUs that a cluster takes: claimed before it starts workers there, and no others.
+
+Which hosts that concerns: all where a number was asked for, else those of lines with gpus=free:N.
+What a lost host gave is claimed again, wherever it is free then.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from gputui.errors import ClusterError
+from gputui.fleet.checks import takes_free
+from gputui.fleet.claiming import HostClaims, hold, pick_free
+from gputui.fleet.host import ON_THE_WAY, FleetHost
+from gputui.fleet.stages import FleetSettings
+from gputui.model.hosts import Host
+from gputui.model.plan import HostCapacity
+from gputui.model.readings import Note, Wanted
+from gputui.model.snapshot import HostState
+
+LOOK_S = 0.2
+
+
+class FreeGpus:
+    """What one cluster has of the GPUs that it is to take where they are free."""
+
+    def __init__(
+        self,
+        hosts: Mapping[str, FleetHost],
+        settings: FleetSettings,
+        scheduler_wanted: asyncio.Event,
+        changed: Callable[[], None],
+    ) -> None:
+        """Take none before `scheduler_wanted`.
+
+        Call `changed` when GPUs were taken, and when there is another reason for having too few.
+        """
+        self.lacking = ""
+        """Why there are too few; "" once there are enough."""
+        self.under_way = False
+        """Whether it waits for hosts or GPUs."""
+        self._hosts = hosts
+        self._settings = settings
+        self._wanted = settings.wanted
+        self._changed = changed
+        self._taken: dict[str, frozenset[str]] = {}
+        """UUIDs by host."""
+        self._woken = asyncio.Event()
+        self._scheduler_wanted = scheduler_wanted
+
+    def capacity(self, host: FleetHost) -> HostCapacity | None:
+        """Return the part of a host that the cluster may use; None while it has no GPU of it."""
+        if host.capacity is None or not self._concerns(host.host):
+            return host.capacity
+        taken = self._taken.get(host.name, frozenset())
+        devices = tuple(each for each in host.claims.devices if each.uuid in taken)
+        return replace(host.capacity, devices=devices) if devices else None
+
+    def look(self, host: FleetHost) -> None:
+        """Claim what is missing, after a host came, changed or was lost."""
+        if host.lease_over or host.state is HostState.FAILED:
+            self._taken.pop(host.name, None)
+        if self._concerns(host.host):
+            self.under_way = True
+            self._woken.set()
+
+    async def run(self) -> None:
+        """Claim GPUs whenever some are missing; only the first time it waits for them."""
+        wanted = self._wanted
+        while True:
+            await self._woken.wait()
+            self._woken.clear()
+            if self._lacks():
+                taken = sum(map(len, self._taken.values()))
+                await self._take(replace(wanted, count=wanted.count and wanted.count - taken))
+                wanted = replace(wanted, wait_s=0.0)
+            self.under_way = self._woken.is_set()
+            self._changed()
+
+    async def _take(self, wanted: Wanted) -> None:
+        """Claim what is missing, all or none."""
+        note = Note(f"cluster {self._settings.cluster}", time.time(), self._settings.promised_until)
+        until = time.monotonic() + wanted.wait_s
+        while self._coming() and not pick_free(self._claims(), wanted):
+            await asyncio.sleep(LOOK_S)
+        wanted = replace(wanted, wait_s=max(0.0, until - time.monotonic()))
+        try:
+            picked = await hold(self._claims(), wanted, note, self._say)
+        except ClusterError as error:
+            self._say(str(error))
+            return
+        for claims, devices in picked:
+            new = {device.uuid for device in devices}
+            self._taken[claims.name] = self._taken.get(claims.name, frozenset()) | new
+        self.lacking = ""
+
+    def _concerns(self, host: Host) -> bool:
+        return self._scheduler_wanted.is_set() and takes_free(host, self._settings)
+
+    def _lacks(self) -> bool:
+        if self._wanted.count:
+            return sum(map(len, self._taken.values())) < self._wanted.count
+        return self._coming() or bool(self._claims())
+
+    def _concerned(self) -> list[FleetHost]:
+        """Return the hosts that are to give GPUs, or give more."""
+        return [
+            host
+            for host in self._hosts.values()
+            if self._concerns(host.host) and (self._wanted.count or host.name not in self._taken)
+        ]
+
+    def _claims(self) -> list[HostClaims]:
+        return [each.claims for each in self._concerned() if each.state is HostState.READY]
+
+    def _coming(self) -> bool:
+        return any(each.state in ON_THE_WAY for each in self._concerned())
+
+    def _say(self, why: str) -> None:
+        if why != self.lacking:
+            self.lacking = why
+            self._changed()
