@@ -21,7 +21,7 @@ from gputui.fleet.addresses import bracketed
 from gputui.fleet.checks import Finding, Verdict
 from gputui.fleet.claiming import HostClaims
 from gputui.fleet.deploy.start_agent import Opener
-from gputui.fleet.session import END_S, AgentSession, OpenedAgent, end
+from gputui.fleet.session import END_S, OUTPUT_COUNTS, AgentSession, OpenedAgent, end
 from gputui.fleet.stages import FleetSettings, Question, Stages
 from gputui.model.examination import ExaminedHost
 from gputui.model.hosts import Host
@@ -164,6 +164,11 @@ class FleetHost:
             return False
         self._session.channel.send(message)
         return True
+
+    def took_output(self, characters: int) -> None:
+        """Read on, though the agent sends much: this output of a program was waited for."""
+        if self._session is not None:
+            self._session.channel.allow(int(characters * (1 - OUTPUT_COUNTS)))
 
     async def ask_agent(self, order: Listen | Reach) -> Any:
         """Have the agent try or open a port, and return its answer; TimeoutError without one."""

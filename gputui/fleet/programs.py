@@ -203,6 +203,7 @@ class Programs:
             reason = f"its agent sends output of {output.program} that it cannot have"
             raise HostError(process.host, HostState.READY, reason)
         process.passed_on = end
+        self._hosts[process.host].took_output(len(output.data))
 
     def _forget(self, run: str) -> None:
         """Release the GPUs of a run that is over."""

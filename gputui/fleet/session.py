@@ -51,6 +51,9 @@ EXIT_S = 1.0
 MESSAGES_PER_S = 5_000
 BYTES_PER_S = 2**22
 """No agent is read faster: telemetry, and four sendings of log lines a second of each worker."""
+OUTPUT_COUNTS = 1 / 8
+"""How much of its bytes output of a program counts, which comes only as fast as somebody takes
+it."""
 END_S = 5.0
 """How long past its own grace an agent that is to end is waited for."""
 KEEP_LEASE = KeepLease()

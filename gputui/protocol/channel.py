@@ -80,6 +80,7 @@ class Channel(Generic[Sent, Received]):
         """The text before the marker: often the reason why the marker is missing."""
         self._receives = receives
         self._lines = Lines(stream, line_bytes, lines_per_s, bytes_per_s)
+        self.allow = self._lines.allow
         self._outgoing = Outgoing(self.encode, queue_bytes, MAX_FLOODS)
         self._deflate: Callable[[bytes], bytes] = bytes
         self._wake = asyncio.Event()

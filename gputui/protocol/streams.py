@@ -254,6 +254,10 @@ class Lines:
         self._bytes_this_second += len(line)
         return line
 
+    def allow(self, count: int) -> None:
+        """Take so many bytes more in this second."""
+        self._bytes_this_second -= count
+
     def decompress(self) -> None:
         """Take all bytes after the last line as compressed."""
         self._inflated = Inflated(bytes(self._came))

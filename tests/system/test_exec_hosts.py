@@ -207,3 +207,32 @@ def test_a_rank_that_never_comes_to_the_meeting_ends_with_those_that_gave_it_up(
     _, err = process.communicate(timeout=60)
     assert process.returncode == 1 and "timed out" in err
     nothing_left(namespace_hosts)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_a_gigabyte_comes_whole_and_fills_no_memory(
+    three: Command, namespace_hosts: Namespaces
+) -> None:
+    code = "import sys\nfor _ in range(2**14): sys.stdout.write('x' * (2**16 - 1) + '\\n')"
+    words = ("--exec", "--quiet", "--", sys.executable, "-c", code)
+    process = three.start("three.txt", *words)
+    assert process.stdout
+    most, got = 0, 0
+    while data := process.stdout.buffer.read1(2**20):
+        got += len(data)
+        if got % 2**24 < len(data):
+            most = max(most, *(resident_bytes(pid) for pid in three.pids()))
+            most = max(most, *(resident_bytes(pid) for pid in of_clusters(namespace_hosts)))
+    assert process.wait(20) == 0
+    assert got == 2**30
+    assert most < 200e6
+    nothing_left(namespace_hosts)
+
+
+def resident_bytes(pid: int) -> int:
+    """Return how much memory a process has, 0 where it has ended."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096
+    except OSError:
+        return 0
