@@ -19,6 +19,8 @@ from pathlib import Path
 
 from gputui.agent.agent_socket import own_command
 from gputui.agent.program_parent import END, NOT_RUN
+from gputui.agent.worker_process import sized
+from gputui.process import procfs
 from gputui.process.background import Background, words
 from gputui.process.child import KILLED_S, Child, ending
 from gputui.process.lifetime import start_problem
@@ -41,6 +43,8 @@ from gputui.protocol.programs import (
     unpacked,
 )
 
+LOOK_S = 0.5
+"""How often the memory of programs with a limit is read."""
 DRAINED_S = 0.2
 """How long the output of an ended program may stay open: all that could write to it was ended."""
 
@@ -89,6 +93,13 @@ class Programs:
         for program in self._programs.values():
             program.tell()
 
+    async def keep_limits(self) -> None:
+        """Watch the programs' memory without end, and end those that come up to their limit."""
+        while True:
+            for program in [each for each in self._programs.values() if each.limited]:
+                await program.keep_limit()
+            await asyncio.sleep(LOOK_S)
+
     def pids(self) -> tuple[int, ...]:
         """Return the pids of the programs' parents."""
         return tuple(each.pid for each in self._programs.values() if each.pid)
@@ -125,11 +136,24 @@ class Program:
         self._unfed = bytearray()
         self._fed = self._received = 0
         self._input_ends = False
+        self._over_limit = False
 
     @property
     def pid(self) -> int | None:
         """The pid of its parent, None where it has not started or has ended."""
         return self._child.pid if self._child and self._child.status is None else None
+
+    @property
+    def limited(self) -> bool:
+        """Whether it runs, and has a memory limit."""
+        return bool(self.pid and self._order.memory_limit_bytes)
+
+    async def keep_limit(self) -> None:
+        """End it where it holds more memory than its limit, with all that it started."""
+        assert self.pid
+        if await asyncio.to_thread(_reaches, self.pid, self._order.memory_limit_bytes):
+            self._over_limit = True
+            self._kill()
 
     def start(self) -> Child | None:
         """Start it; None where it could not be, which is reported as its end."""
@@ -149,7 +173,9 @@ class Program:
         assert status is not None
         await self._drain()
         self._close()
-        self._exit(status, ending(status))
+        limit = sized(self._order.memory_limit_bytes)
+        over = f"reached its memory limit of {limit} there; give it more with memory="
+        self._exit(status, over if self._over_limit else ending(status))
 
     def feed(self, message: ProgramInput) -> None:
         """Write input to it as it takes it; what came before is left out."""
@@ -331,6 +357,13 @@ def _problem(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}"
     return start_problem(error)
+
+
+def _reaches(pid: int, limit: int) -> bool:
+    """Return whether a process and all below it hold so many bytes, what they share once."""
+    pids = procfs.with_descendants(pid)
+    resident = sum(stat.rss_bytes for each in pids if (stat := procfs.process_stat(each)))
+    return resident >= limit and sum(map(procfs.proportional_bytes, pids)) >= limit
 
 
 def _set_size(terminal: int, rows: int, columns: int) -> None:

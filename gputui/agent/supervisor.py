@@ -229,6 +229,7 @@ class Supervisor:
             ("claims", partial(self._held_claims.keep, self._workers.devices)),
             ("its log, its pack and other clusters", self._keep_house),
             ("memory limits", self._workers.keep_limits),
+            ("memory limits of programs", self._programs.keep_limits),
         ):
             self._lasting.keep(work, name, self._failing)
 

@@ -262,7 +262,7 @@ def explain(
     if stopped:
         return "stopped", "stopped"
     if over_limit_bytes is not None:
-        return "memory-limit", f"it reached its memory limit of {_sized(over_limit_bytes)}; {MORE}"
+        return "memory-limit", f"it reached its memory limit of {sized(over_limit_bytes)}; {MORE}"
     code = os.waitstatus_to_exitcode(status)
     if code == -signal.SIGKILL and kernel_killed:
         reason = f"memory ran out, of the host or of its control group: the kernel ended it; {LESS}"
@@ -284,10 +284,10 @@ def explain(
     return "crashed", f"exit code {code}" + (f": {last}" if last else "")
 
 
-def _sized(size_bytes: int) -> str:
+def sized(size_bytes: int) -> str:
     """Return a memory limit with its unit.
 
-    >>> _sized(400 * 2**20), _sized(3 * 2**29)
+    >>> sized(400 * 2**20), sized(3 * 2**29)
     ('400 MiB', '1.5 GiB')
     """
     if size_bytes < 2**30:

@@ -279,17 +279,18 @@ class Programs:
         places = []
         for rank, process in enumerate(processes(order, shares, address, port)):
             program = f"{order.run}/{rank}"
+            host = self._hosts[process.host]
             start = StartProgram(
                 program,
                 process.argv,
                 order.cwd,
                 process.env,
+                memory_limit_bytes=host.host.memory_bytes or 0,
                 cwd_optional=order.cwd_optional,
                 has_input=order.has_input and rank == 0,
                 rows=order.rows,
                 columns=order.columns,
             )
-            host = self._hosts[process.host]
             group.processes[program] = Process(start, process.host, _agent_pid(host))
             if not host.send(start):
                 self.end(order.run, 0.0)

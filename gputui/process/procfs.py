@@ -128,13 +128,13 @@ def parse_process_stat(stat: str) -> ProcessStat:
 def number_after(name: str, text: str) -> int | None:
     """Return the number that a line of a kernel file has after a name; None without that line.
 
-    >>> number_after("oom_kill", "pgfault 12\\noom_kill 3")
-    3
+    >>> number_after("oom_kill", "pgfault 12\\noom_kill 3"), number_after("Pss:", "Pss:   7 kB")
+    (3, 7)
     """
     for line in text.splitlines():
         key, _, value = line.partition(" ")
         if key == name:
-            return int(value)
+            return int(value.split()[0])
     return None
 
 
@@ -169,6 +169,31 @@ def process_stat(pid: int) -> ProcessStat | None:
         return parse_process_stat(read_text(f"/proc/{pid}/stat"))
     except (OSError, ValueError, IndexError):
         return None
+
+
+def with_descendants(pid: int) -> list[int]:
+    """Return a process and all below it, where the kernel tells a process's children."""
+    found = [pid]
+    for each in found:
+        try:
+            threads = os.listdir(f"/proc/{each}/task")  # noqa: PTH208 - names only
+            for thread in threads:
+                children = read_text(f"/proc/{each}/task/{thread}/children")
+                found += map(int, children.split())
+        except OSError:  # it has ended
+            continue
+    return found
+
+
+def proportional_bytes(pid: int) -> int:
+    """Return a process's memory and its part of what it shares; 0 where that is not said.
+
+    The kernel walks all its pages for that.
+    """
+    try:
+        return (number_after("Pss:", read_text(f"/proc/{pid}/smaps_rollup")) or 0) * 1024
+    except OSError:
+        return 0
 
 
 def parse_pressure(pressure: str) -> float | None:

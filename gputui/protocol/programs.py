@@ -126,6 +126,8 @@ class StartProgram:
     rows: SmallNumber = 0
     """The size of the terminal that it gets; 0 for none."""
     columns: SmallNumber = 0
+    memory_limit_bytes: Bytes = 0
+    """Of it with all that it started; 0 for none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from gputui.agent.programs import LOOK_S
 from gputui.protocol.agent import Ping, Pong
 from gputui.protocol.programs import (
     PIECE_BYTES,
@@ -210,6 +211,32 @@ async def test_a_terminal_is_one_of_its_size_and_sends_its_signals(host: Program
     host.feed("\x03", 1)
     exited, _, _ = await host.finished()
     assert exited.status == -signal.SIGINT
+
+
+async def test_one_that_grows_over_its_limit_ends_with_what_it_started(host: Programs) -> None:
+    code = (
+        "import os, time\n"
+        "held = bytearray(os.urandom(2**20) * 60)\n"
+        "for _ in range(2):\n"
+        "    if not os.fork(): own = bytearray(os.urandom(2**20) * 60); break\n"
+        "print('up', flush=True); time.sleep(1000)"
+    )
+    host.python(code, memory_limit_bytes=150 * 2**20)
+    exited, _, _ = await host.finished()
+    reason = "reached its memory limit of 150 MiB there; give it more with memory="
+    assert (exited.status, exited.reason) == (-signal.SIGKILL, reason)
+
+
+async def test_what_processes_share_counts_once_against_their_limit(host: Programs) -> None:
+    code = (
+        "import os, sys, time\n"
+        "held = bytearray(os.urandom(2**20) * 60)\n"
+        "for _ in range(3):\n"
+        "    if not os.fork(): break\n"
+        f"time.sleep({2 * LOOK_S})"
+    )
+    host.python(code, memory_limit_bytes=150 * 2**20)
+    assert (await host.finished())[0].status == 0
 
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])

@@ -155,3 +155,14 @@ async def test_hosts_without_gpus_have_places(clusters: Clusters) -> None:
     assert sorted(output.said.values()) == ["0\n", "1\n", "2\n"]
     with pytest.raises(HeadError, match="4 processes on 3 places"):
         await ran(cluster, "true", run="b", gpus=4)
+
+
+async def test_a_hosts_memory_limit_is_each_processs_there(clusters: Clusters) -> None:
+    line = "localhost gpus=none workers=2 memory=100MiB"
+    cluster = await clusters.start(line, watch=True, workers=0)
+    output = Output(cluster)
+    code = "import os, time; held = os.environ['RANK'] == '1' and b'x' * 2**27; time.sleep(1000)"
+    await ran(cluster, *python(code), gpus=2, per=Per.GPU)
+    await output.ended("a/0", "a/1")
+    assert output.exited["a/1"].reason.startswith("reached its memory limit of 100 MiB")
+    assert output.exited["a/0"].status == -15
