@@ -102,8 +102,7 @@ def test_what_is_no_host_line_is_named_with_its_number(line: str) -> None:
         ('a setup="module load', "the quote is not closed"),
         ("http://gpu-a:80/x", "is the address of a page: write the host, gpu-a"),
         ("mine:PRESET", "a preset is run by --run mine.py:PRESET"),
-        ("a workers=4", "add gpus=none, or write workers-per-gpu=4"),
-        ("a gpus=0 workers=4", "add gpus=none"),
+        ("a workers=4", "add gpus=none, gpus=all for both kinds, or write workers-per-gpu=4"),
         ("a gpus=none workers-per-gpu=2", "write workers="),
     ],
 )
@@ -112,6 +111,12 @@ def test_a_line_that_is_nearly_right_is_refused_in_one_sentence(line: str, says:
         parse_hosts(line, "f")
     (problem,) = caught.value.problems
     assert says in problem
+
+
+def test_a_host_gives_workers_of_both_kinds_where_its_line_names_both() -> None:
+    hosts = named("* gpus=0,1\na workers=4\nb gpus=all workers=2")
+    assert (hosts["a"].gpus, hosts["a"].workers) == (("0", "1"), 4)
+    assert (hosts["b"].gpus, hosts["b"].workers) == (None, 2)
 
 
 def test_defaults_of_other_hosts_do_no_harm() -> None:

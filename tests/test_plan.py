@@ -1,7 +1,9 @@
 """Which workers a host can run."""
 
+from dataclasses import replace
+
 from gputui.model.hosts import Host, parse_hosts
-from gputui.model.plan import HostCapacity, WorkerSpec, usual_workers, workers_of
+from gputui.model.plan import HostCapacity, WorkerSpec, cpus_of, usual_workers, workers_of
 from gputui.model.readings import DeviceReading
 
 GIB = 2**30
@@ -51,3 +53,38 @@ def test_more_cpu_workers_than_usual_share_the_memory() -> None:
     specs = list(workers_of(Host("a", gpus=()), cpu_host(2), 4))
     assert [spec.name for spec in specs] == ["a:cpu0", "a:cpu1", "a:cpu2", "a:cpu3"]
     assert {spec.memory_limit_bytes for spec in specs} == {2 * GIB}
+
+
+def test_cpu_workers_join_the_gpu_workers_on_the_cpus_and_memory_that_are_left() -> None:
+    specs = workers("a gpus=all workers=3", gpu_host(2, memory_bytes=50 * GIB))
+    assert [spec.name for spec in specs] == ["a:gpu0", "a:gpu1", "a:cpu0", "a:cpu1", "a:cpu2"]
+    assert [spec.nthreads for spec in specs] == [1, 1, 10, 10, 10]
+    assert [spec.device_uuid for spec in specs] == ["GPU-0", "GPU-1", None, None, None]
+    assert {spec.memory_limit_bytes for spec in specs} == {10 * GIB}
+
+
+def test_nthreads_is_of_the_cpu_workers_where_there_are_both_kinds() -> None:
+    specs = workers("a gpus=0 workers=1 nthreads=4", gpu_host(1))
+    assert [spec.nthreads for spec in specs] == [1, 4]
+
+
+def pins(line: str, capacity: HostCapacity, near: dict[str, set[int]]) -> list[list[int]]:
+    allowed = frozenset(range(capacity.cpus))
+    return [
+        sorted(cpus_of(spec, allowed, lambda uuid: frozenset(near[uuid])))
+        for spec in workers(line, capacity)
+    ]
+
+
+def test_workers_of_both_kinds_are_pinned_apart() -> None:
+    host = replace(gpu_host(2), cpus=8)
+    near = {"GPU-0": {0, 1, 2, 3}, "GPU-1": {4, 5, 6, 7}}
+    assert pins("a gpus=all workers=2", host, near) == [[0], [4], [1, 2, 3], [5, 6, 7]]
+    roomy = pins("a gpus=all workers=2 nthreads=1", host, near)
+    assert roomy == [[0, 3], [4, 5, 6, 7], [1], [2]]
+
+
+def test_workers_of_both_kinds_share_the_cpus_where_there_are_too_few() -> None:
+    near = {"GPU-0": {0, 1}, "GPU-1": {0, 1}}
+    host = replace(gpu_host(2), cpus=2)
+    assert pins("a gpus=all workers=1", host, near) == [[0, 1], [0, 1], []]

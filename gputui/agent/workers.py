@@ -17,6 +17,7 @@ from gputui.engine.dask_settings import TERMINATE, terminate_share
 from gputui.errors import ProtocolError
 from gputui.folders import own_folder
 from gputui.model.examination import ExaminedHost
+from gputui.model.plan import cpus_of
 from gputui.process.cgroups import Cgroups
 from gputui.process.child import PipeLines
 from gputui.process.lifetime import Handle, end_children
@@ -252,14 +253,14 @@ class Workers:
             self._ended(worker, 0, "crashed", reason)
             return
         worker.forking = True
-        near = self._cpus_near(spec.device_uuid) if spec.device_uuid else ()
+        cpus = cpus_of(spec, frozenset(os.sched_getaffinity(0)), self._cpus_near)
         fork = ForkWorker(
             spec=spec,
             scheduler_address=order.scheduler_address,
             listen_host=order.listen_host,
             scratch=str(folder),
             lock=str(self._socket.turn),
-            cpus=tuple(sorted(near)),
+            cpus=tuple(sorted(cpus)),
             output=worker.pipes[0],
             reports=worker.pipes[1],
         )

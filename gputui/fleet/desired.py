@@ -215,7 +215,7 @@ def _slots(actual: Actual, quotas: Mapping[str, int]) -> list[WorkerSpec]:
             host,
             capacity,
             share=usual_workers(host, capacity) if capacity.devices else quotas[host.name],
-            listed=max(quotas[host.name], highest.get(host.name, 0)),
+            listed=None if capacity.devices else max(quotas[host.name], highest.get(host.name, 0)),
         )
     ]
 

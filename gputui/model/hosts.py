@@ -34,7 +34,7 @@ class Host:
     """Of these, take so many that are free, once they are; 0 is all, whoever uses them."""
     workers_per_gpu: int = 1
     workers: int | None = None
-    """CPU workers, where it has no GPUs to use."""
+    """CPU workers: the only ones where it has no GPUs to use, else in addition to GPU workers."""
     nthreads: int | None = None
     memory_bytes: int | None = None
     """A worker's host-memory limit; None shares the host's memory among its workers, 0 is none."""
@@ -255,9 +255,9 @@ def _with_options(host: Host, words: list[str]) -> Host:
             known = f" (did you mean {near[0]!r}?)" if near else f"; there are {', '.join(OPTIONS)}"
             problems.append(f"unknown key {key[:80]!r}{known}" + ", env.X" * (not near))
     gpus = changes.get("gpus", host.gpus)
-    if "workers" in changes and gpus != ():
+    if "workers" in changes and gpus is None and "gpus" not in changes:
         number = changes["workers"]
-        hint = f"add gpus=none, or write workers-per-gpu={number}"
+        hint = f"add gpus=none, gpus=all for both kinds, or write workers-per-gpu={number}"
         problems.append(f"workers={number} is a number of CPU workers: {hint}")
     if "workers_per_gpu" in changes and gpus == ():
         problems.append("workers-per-gpu with gpus=none: write workers=")

@@ -4,16 +4,18 @@ Pure, as is what decides on top of it (`fleet/desired.py`), so that a preview on
 the change itself come from the same functions.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from math import isqrt
 
 from gputui.model.bounds import (
     Bytes,
+    Cpus,
     Name,
     Options,
     Share,
     SmallNumber,
+    Some,
 )
 from gputui.model.hosts import Host
 from gputui.model.readings import DeviceReading
@@ -26,6 +28,18 @@ class HostCapacity:
     devices: tuple[DeviceReading, ...]
     cpus: int
     memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class CpuDivision:
+    """How GPU workers and CPU workers of one host divide its CPUs."""
+
+    devices: Some[Name]
+    """The device of each GPU worker, for which one CPU near it is kept."""
+    cpus: Cpus
+    """Of those that are left, how many all CPU workers have together."""
+    first: Cpus = 0
+    """The first of these that this CPU worker has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +57,8 @@ class WorkerSpec:
     """Of the host's memory, where its line names no limit: what the limit grows with."""
     device_share: Share = 1.0
     """Of the device's memory, where several workers have one device."""
+    division: CpuDivision | None = None
+    """Where its host has workers of both kinds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,36 +72,80 @@ class Changes:
 def usual_workers(host: Host, capacity: HostCapacity) -> int:
     """Return how many workers a host gives by default."""
     if capacity.devices:
-        return len(capacity.devices) * host.workers_per_gpu
+        return len(capacity.devices) * host.workers_per_gpu + (host.workers or 0)
     return host.workers or default_cpu_workers(capacity.cpus // (host.nthreads or 1) or 1)
 
 
 def workers_of(
     host: Host, capacity: HostCapacity, share: int, listed: int | None = None
 ) -> Iterator[WorkerSpec]:
-    """Yield a host's workers: the first of every device, then the second, and so on.
+    """Yield a host's workers: the first of every device, then the second, and so on; CPU workers.
 
-    On a host for CPU workers the first `listed` of them, by default as many as `share`, which is
-    how many share its CPUs and memory.
+    `share` workers of both kinds share its CPUs and memory. `listed` is how many there are, by
+    default as many; only on a host without devices it may be another number.
     """
-    devices: tuple[DeviceReading | None, ...] = capacity.devices
-    on_cpu, share = not devices, max(1, share)
-    nthreads = host.nthreads or (max(1, capacity.cpus // share) if on_cpu else 1)
+    share = max(1, share)
+    pinned = [device for _ in range(host.workers_per_gpu) for device in capacity.devices]
+    on_cpus = (share if listed is None else listed) - len(pinned)
+    cpus_each = (capacity.cpus - len(pinned)) // max(1, share - len(pinned))
+    threads = host.nthreads or max(1, cpus_each)
     own = host.memory_bytes
-    memory = capacity.memory_bytes // share if own is None else own
-    turns = host.workers_per_gpu if not on_cpu else share if listed is None else listed
-    for turn in range(turns):
-        for device in devices or (None,):
-            yield WorkerSpec(
-                name=_name(host.name, device, turn),
-                host=host.name,
-                device_uuid=device.uuid if device else None,
-                nthreads=nthreads,
-                memory_limit_bytes=memory,
-                env=host.env,
-                memory_share=1 / share if own is None else 0.0,
-                device_share=1 / host.workers_per_gpu,
-            )
+    common = WorkerSpec(
+        name="",
+        host=host.name,
+        device_uuid=None,
+        nthreads=threads,
+        memory_limit_bytes=capacity.memory_bytes // share if own is None else own,
+        env=host.env,
+        memory_share=1 / share if own is None else 0.0,
+        device_share=1 / host.workers_per_gpu,
+    )
+    division = None
+    if pinned and on_cpus:
+        division = CpuDivision(tuple(device.uuid for device in pinned), on_cpus * threads)
+    for index, device in enumerate(pinned):
+        yield replace(
+            common,
+            name=_name(host.name, device, index // len(capacity.devices)),
+            device_uuid=device.uuid,
+            nthreads=1 if division else host.nthreads or 1,
+            division=division,
+        )
+    for index in range(on_cpus):
+        yield replace(
+            common,
+            name=_name(host.name, None, index),
+            division=division and replace(division, first=index * threads),
+        )
+
+
+def cpus_of(
+    spec: WorkerSpec, allowed: frozenset[int], near: Callable[[str], frozenset[int]]
+) -> frozenset[int]:
+    """Return the CPUs to pin a worker to, of those allowed; none is any.
+
+    `near` gives the CPUs near a device. Workers of both kinds on one host have no CPU in common,
+    unless it has fewer than they need.
+
+    >>> division = CpuDivision(("GPU-0",), cpus=4, first=2)
+    >>> cpu_worker = WorkerSpec("a:cpu1", "a", None, 2, 0, division=division)
+    >>> gpu_worker = replace(cpu_worker, device_uuid="GPU-0")
+    >>> eight, near = frozenset(range(8)), lambda uuid: frozenset({2, 3, 4})
+    >>> sorted(cpus_of(cpu_worker, eight, near)), sorted(cpus_of(gpu_worker, eight, near))
+    ([3, 4], [2])
+    """
+    nearby = near(spec.device_uuid) if spec.device_uuid else frozenset[int]()
+    division = spec.division
+    if division is None or len(division.devices) + division.cpus > len(allowed):
+        return nearby
+    left = sorted(allowed)
+    for device in division.devices:
+        close = near(device)
+        left.remove(next((cpu for cpu in left if cpu in close), left[0]))
+    if spec.device_uuid is None:
+        return frozenset(left[division.first : division.first + spec.nthreads])
+    others = frozenset(left[: division.cpus])
+    return nearby - others or allowed - others
 
 
 def default_cpu_workers(cpus: int) -> int:

@@ -125,8 +125,6 @@ def _without_device(
 
     By number, not as they came: one that was started again stays where it was.
     """
-    if None not in on_device and host.devices:
-        return []
     found = [worker for workers in on_device.values() for worker in workers]
     return sorted(found, key=lambda worker: (len(worker.name), worker.name))
 

@@ -149,6 +149,18 @@ def test_cpu_workers_are_added_where_more_are_wanted_than_usual() -> None:
     ]
 
 
+def test_a_host_of_both_kinds_gives_gpu_workers_first_and_no_more_than_its_line_says() -> None:
+    both = Actual((Host("a", workers=2),), {"a": GPUS}, {})
+    everything = [*ALL_OF_A, "a:cpu0", "a:cpu1"]
+    assert starts(both, Desired()) == starts(both, Desired(9)) == everything
+    assert starts(both, Desired(5)) == everything[:5]
+    assert [spec.name for spec in desired.free_slots(both)] == everything
+    retired = desired.retire(Desired(), ["a:cpu0"])
+    changes = decide(running(*everything, fleet=both), retired)
+    assert (changes.starts, changes.stops) == ((), ("a:cpu0",))
+    assert starts(running(*ALL_OF_A, "a:cpu1", fleet=both), Desired()) == ["a:cpu0"]
+
+
 def test_gpu_workers_are_not_invented() -> None:
     assert len(starts(EMPTY, Desired(50))) == 8
 
@@ -176,14 +188,21 @@ def test_a_decision_about_a_thousand_hosts_takes_no_seconds() -> None:
 
 loaded = settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 """A busy machine makes values slowly, and takes long for each."""
-names = st.sampled_from(["g", "h", "c", "d"])
+names = st.sampled_from(["g", "h", "c", "d", "e"])
 CAPACITY = {
     "g": GPUS,
     "h": replace(GPUS, devices=tuple(DeviceReading(f"H-{n}", str(n), "H200") for n in range(2))),
     "c": CPUS,
     "d": replace(CPUS, cpus=2),
+    "e": replace(GPUS, devices=(DeviceReading("E-0", "0", "H200"),)),
 }
-HOSTS = (Host("g"), Host("h", workers_per_gpu=2), Host("c"), Host("d", workers=2))
+HOSTS = (
+    Host("g"),
+    Host("h", workers_per_gpu=2),
+    Host("c"),
+    Host("d", workers=2),
+    Host("e", workers=2),
+)
 
 
 @st.composite
@@ -201,6 +220,7 @@ def actuals(draw: st.DrawFn) -> Actual:
     able = draw(st.sets(names, min_size=1))
     slots = [f"g:gpu{n}" for n in range(4)] + ["h:gpu0", "h:gpu1", "h:gpu0.1", "h:gpu1.1"]
     slots += [f"{host}:cpu{n}" for host in "cd" for n in range(8)]
+    slots += ["e:gpu0", "e:cpu0", "e:cpu1"]
     there = draw(st.lists(st.sampled_from(slots), unique=True))
     split = draw(st.integers(0, len(there)))
     return Actual(
