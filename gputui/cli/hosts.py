@@ -5,7 +5,6 @@ import json
 import math
 import sys
 import time
-from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -25,6 +24,7 @@ from gputui.model.plain_text import aligned, safe, safe_lines
 from gputui.model.readings import DeviceReading, Note, Wanted, is_free, users
 from gputui.settings import load_settings
 from gputui.tui.rendering.format import age, memory, number, percent
+from gputui.tui.rendering.owners import by_user as sums_by_user
 
 OTHERS_ONLY = """bootstrap makes other hosts ready; this machine has what gputui is installed with
   gputui bootstrap hosts.txt    or such lines as an argument: 'gpu-a,gpu-b'
@@ -183,17 +183,12 @@ def by_gpu(devices: Iterable[tuple[str, DeviceReading]], now: float) -> list[lis
 
 def by_user(devices: Iterable[tuple[str, DeviceReading]]) -> list[list[str]]:
     """Return a row for each user, under a head: GPUs, memory and power that they have."""
-    sums: dict[str, list[DeviceReading]] = defaultdict(list)
-    for _, device in devices:
-        for user in users(device):
-            sums[user].append(device)
     rows = [["user", "gpus", "memory", "power", "idle"]]
-    for user, some in sorted(sums.items(), key=lambda each: (-len(each[1]), each[0])):
-        used = sum(device.memory_used_bytes or 0 for device in some)
-        total = sum(device.memory_total_bytes or 0 for device in some)
-        power = sum(device.power_w or 0.0 for device in some)
-        idle = sum(device.utilization_percent == 0 for device in some)
-        rows.append([user, str(len(some)), memory(used, total), f"{number(power)} W", str(idle)])
+    for each in sums_by_user(devices, time.time()):
+        idle = sum(device.utilization_percent == 0 for _, device in each.devices)
+        used, total = each.memory_bytes
+        row = [memory(used, total), f"{number(each.power_w)} W", str(idle)]
+        rows.append([each.name, str(len(each.devices)), *row])
     return rows
 
 

@@ -216,15 +216,18 @@ def implies_claim(process: DeviceProcess) -> bool:
     return process.memory_bytes is None or process.memory_bytes >= IMPLIED_BYTES
 
 
-def is_free(device: DeviceReading) -> bool:
-    """Return whether a GPU is nobody's: no claim, no process that implies one, and idle."""
+def in_use(device: DeviceReading) -> bool:
+    """Return whether a GPU is somebody's: by a claim, a process that implies one, or its work."""
     return (
-        device.usable
-        and not (device.lost or device.stale)
-        and device.claim is None
-        and not any(map(implies_claim, device.processes))
-        and (device.utilization_percent or 0.0) < IMPLIED_PERCENT
+        device.claim is not None
+        or any(map(implies_claim, device.processes))
+        or (device.utilization_percent or 0.0) >= IMPLIED_PERCENT
     )
+
+
+def is_free(device: DeviceReading) -> bool:
+    """Return whether a GPU is nobody's, and may be used."""
+    return device.usable and not (device.lost or device.stale or in_use(device))
 
 
 def waiting_for(uuid: str, tickets: Iterable[Ticket]) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from collections.abc import Collection
 from enum import StrEnum
 from typing import NamedTuple
 
-from gputui.model.readings import DeviceReading, Owner
+from gputui.model.readings import DeviceReading, Owner, in_use
 from gputui.model.snapshot import AWAY, HostStatus, Snapshot, WorkerState, WorkerStatus
 
 
@@ -142,7 +142,7 @@ def _state(
         return SlotState.WRONG_DEVICE
     if workers:
         return min((_BY_WORKER[worker.state] for worker in workers), key=PLACES.__getitem__)
-    if device is not None and device.processes:
+    if device is not None and in_use(device):
         return SlotState.FOREIGN
     return SlotState.FREE if device is None or device.usable else SlotState.EXCLUDED
 

@@ -30,7 +30,7 @@ gputui.tui.filter.FilterError: stat:idle: no field stat; did you mean state?
 
 import operator
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -49,6 +49,7 @@ COMPARE: Mapping[str, Callable[[float, float], bool]] = {
     "=": operator.eq,
 }
 SIZES = {"K": 2.0**10, "M": 2.0**20, "G": 2.0**30, "T": 2.0**40}
+TIMES = {"S": 1.0, "M": 60.0, "MIN": 60.0, "H": 3600.0, "D": 86400.0}
 UNITS = {"KW": 1000.0, "W": 1.0, "%": 1.0, "°C": 1.0, "°": 1.0, "C": 1.0, "MHZ": 1.0, "S": 1.0}
 _COMPARISON = re.compile(r"(\w+)(<=|>=|<|>|=)(.*)")
 _SPACED = re.compile(r"\s*(<=|>=|<|>|=)\s*")
@@ -66,9 +67,12 @@ class Fields(Generic[Row]):
     everything: Callable[[Row], str]
     """All that a plain word is looked for in; it begins with the row's name and a space."""
     words: Mapping[str, Callable[[Row], str]] = field(default_factory=dict)
+    """Of several, a line each, one must match."""
     numbers: Mapping[str, Callable[[Row], float | None]] = field(default_factory=dict)
     sizes: Mapping[str, Callable[[Row], float | None]] = field(default_factory=dict)
     """In bytes, of numbers that are something else, such as a share, without a size's unit."""
+    times: Collection[str] = ()
+    """Of numbers, those in seconds."""
     choices: Mapping[str, Iterable[str]] = field(default_factory=dict)
     """All that a word can be, where that is known."""
 
@@ -110,7 +114,7 @@ def _comparison(term: str, name: str, sign: str, number: str, fields: Fields[Row
     if name not in fields.numbers:
         raise FilterError(f"{term}: {no_such('field', name, (*fields.numbers, *fields.words))}")
     try:
-        bound, sized = _number(number)
+        bound, sized = _number(number, TIMES if name in fields.times else SIZES)
     except ValueError:
         raise FilterError(f"{term}: a number must follow") from None
     value_of = fields.numbers[name]
@@ -141,15 +145,17 @@ def _nearest(name: str, known: Iterable[str]) -> str:
     return f"did you mean {near[0]}?" if near else ""
 
 
-def _number(text: str) -> tuple[float, bool]:
+def _number(text: str, sizes: Mapping[str, float] = SIZES) -> tuple[float, bool]:
     """Return a number that may bear a unit, and whether it is a size; raises ValueError.
 
     >>> _number("20"), _number("95%"), _number("1.5k"), _number("0.6kW"), _number("80°C")
     ((20.0, False), (95.0, False), (1536.0, True), (600.0, False), (80.0, False))
+    >>> _number("1h", TIMES)
+    (3600.0, True)
     """
     found = _NUMBER.fullmatch(text)
     number, unit = (found[1].replace(",", ""), found[2].upper()) if found else ("", text)
-    size = SIZES.get(unit.removesuffix("B").removesuffix("I"))
+    size = sizes.get(unit.removesuffix("B").removesuffix("I"))
     if unit and size is None and unit not in UNITS:
         raise ValueError(text)
     return float(number) * (size or UNITS.get(unit, 1.0)), size is not None
@@ -157,4 +163,4 @@ def _number(text: str) -> tuple[float, bool]:
 
 def _pattern(pattern: str, text_of: Callable[[Row], str]) -> Matches[Row]:
     lowered = pattern.lower().replace("[", "[[]")
-    return lambda row: fnmatchcase(text_of(row).lower(), lowered)
+    return lambda row: any(fnmatchcase(text, lowered) for text in text_of(row).lower().split("\n"))

@@ -16,6 +16,7 @@ from gputui.model.readings import DeviceReading, HostReading
 from gputui.model.series import MB, Row, of_device, of_host, of_worker, percent
 from gputui.model.slots import Slot, on_gpus, slots_of
 from gputui.model.snapshot import (
+    ClusterState,
     Event,
     HostState,
     Snapshot,
@@ -260,6 +261,11 @@ class Watched:
     def on_gpus(self) -> bool:
         """Whether any slot is a GPU, or no slot is known yet; otherwise they are CPU workers."""
         return on_gpus(self.slots)
+
+    @property
+    def watching(self) -> bool:
+        """Whether no worker is wanted: there is no scheduler."""
+        return self.snapshot is not None and self.snapshot.state is ClusterState.WATCHING
 
     def ask(self, question: "Asked") -> None:
         """Keep a question, or forget one that was withdrawn."""

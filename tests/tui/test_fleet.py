@@ -204,14 +204,14 @@ async def test_the_host_of_a_gpu_is_folded_and_all_hosts() -> None:
     on = Still(two_hosts())
     async with on.app.run_test(size=(120, 24)) as pilot:
         await sees(pilot, "gpu0")
-        await pilot.press("j", "j", "u")
+        await pilot.press("j", "j", "colon", *"fold", "enter")
         await sees(pilot, "▸a", "▾b")
         assert on.app.view is not None and on.app.view.targets() == ("a",)
         await pilot.press("U")
         await sees(pilot, "▾a", "▾b")
         await pilot.press("U")
         await sees(pilot, "▸a", "▸b")
-        await pilot.press("s", "u")
+        await pilot.press("s", "colon", *"fold", "enter")
         await sees(pilot, "fold: rows are not grouped by host while sorted")
 
 
@@ -305,9 +305,9 @@ async def test_other_peoples_processes_are_shown_with_user_and_command() -> None
     theirs = DeviceProcess(99, Owner.OTHER, "mira", "python train.py", GIB)
     on = Still(snapshot(host("h", device(0, processes=(theirs,)))))
     async with on.app.run_test(size=(80, 24)) as pilot:
-        await sees(pilot, "gpu0", "others", "mira: python")
+        await sees(pilot, "gpu0", "in use", "mira: python")
         await pilot.resize_terminal(180, 24)
-        await sees(pilot, "gpu0", "others", "mira: python", "CLOCK", "RSS", "UTIL, 2 MIN")
+        await sees(pilot, "gpu0", "in use", "mira: python", "CLOCK", "UTIL, 2 MIN")
         await pilot.press("down", "enter")
         await sees(pilot, "99", "other", "mira", "python train.py")
 

@@ -38,7 +38,6 @@ KEYS = {
     "space": "mark",
     "z": "zoom-in",
     "Z": "zoom-out",
-    "u": "fold",
     "U": "fold-all",
     "m": "metric",
     "o": "outlier",
@@ -85,6 +84,6 @@ async def test_80_columns_have_a_line_of_views_and_one_of_what_can_be_done(view:
         await pilot.press(view)
         await sees(pilot, "c run : command ? help q quit", "0hosts 1fleet")
         views, actions = seen(pilot).splitlines()[-2:]
-        assert views.split()[-1] == "6runs"
+        assert views.split()[-1] == "uusers"
         own = {"1": "z zoom", "3": "/ filter", "4": "f follow"}.get(view, "s sort")
         assert own in actions

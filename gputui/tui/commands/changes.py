@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gputui.errors import HeadError
-from gputui.model.slots import Slot
+from gputui.model.slots import Slot, SlotState
 from gputui.model.snapshot import HostState, WorkerStatus
 from gputui.protocol.frontend import (
     Adapt,
@@ -111,10 +111,18 @@ async def _retire(app: "ScreenApp", argument: str) -> None:
 
 
 async def _add_workers(app: "ScreenApp", argument: str) -> None:
-    names = free_slots(app.watched.slots, _targets(app, argument))
+    slots, watching = app.watched.slots, app.watched.watching
+    if watching:
+        slots = [slot for slot in slots if slot.state is SlotState.FREE]
+    names = free_slots(slots, _targets(app, argument))
     if not names:
-        raise HeadError("no free GPU there")
+        raise HeadError("no free GPU there" + (": mark some with space" if watching else ""))
     await change(app, AddWorkers(0, names), f"Start workers on {by_host(names)}")
+
+
+async def _more(app: "ScreenApp") -> None:
+    """Add a worker; where none is wanted yet, start some on the free GPUs that are marked."""
+    await (_add_workers(app, "") if app.watched.watching else _scale_by(app, 1))
 
 
 async def _restart(app: "ScreenApp", argument: str) -> None:
@@ -286,7 +294,7 @@ COMMANDS = tuple(
             unavailable=_no_cluster, suggest=lambda app, words: ["max", *hosts(app, words)],
         ),
         Command(
-            "more", "Add workers, after a preview", lambda app: _scale_by(app, 1), "plus",
+            "more", "Add workers, after a preview", _more, "plus",
             hint="scale", unavailable=_no_cluster,
         ),
         Command(

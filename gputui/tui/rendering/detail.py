@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from gputui.model import series
+from gputui.model.claim_text import claim_text
 from gputui.model.readings import DeviceProcess, DeviceReading, Owner
 from gputui.model.series import Span
 from gputui.model.slots import Slot, wrong_device
@@ -25,6 +26,7 @@ from gputui.tui.rendering.metrics import (
     slot_state,
     worker_state,
 )
+from gputui.tui.rendering.owners import owner_line
 from gputui.tui.watched import Watched
 from gputui.tui.widgets.logbook import LogLine
 
@@ -251,14 +253,16 @@ def interconnect_line(device: DeviceReading) -> Line:
     return [("links  ", "dim"), *parts] if parts else []
 
 
-def process_line(process: DeviceProcess) -> Line:
+def process_line(process: DeviceProcess, now: float) -> Line:
     """Return a process that holds memory on a GPU: ours, mine, or another user's."""
+    since = process.since
     role = "warn" if process.owner is not Owner.OURS else ""
     return [
         (f"{fmt.number(process.pid):>7} ", "dim"),
         (f"{process.owner.value:<6} ", role),
         (fitted(fmt.safe(process.user or fmt.MISSING), 8), role),
         (f"{fmt.size(process.memory_bytes):>6} ", ""),
+        (f"{fmt.age(None if since is None else now - since):>4} ", "dim"),
         (fmt.safe(process.command or fmt.MISSING), role or "dim"),
     ]
 
@@ -268,7 +272,8 @@ def detail_lines(watched: Watched, slot: Slot, span: Span, width: int, height: i
     assert watched.snapshot is not None
     head = head_lines(watched, slot, span, width)
     below, log = facts(slot, watched.snapshot.taken_at), log_of(watched, slot)
-    below += [process_line(process) for process in (slot.device.processes if slot.device else ())]
+    now = watched.snapshot.taken_at
+    below += [process_line(each, now) for each in (slot.device.processes if slot.device else ())]
     room = height - len(head)
     least = least_graph_lines(slot, width, room - min(len(below), room // 3))
     most = max(least, room - len(below) - min(4, len(log)))
@@ -277,8 +282,10 @@ def detail_lines(watched: Watched, slot: Slot, span: Span, width: int, height: i
 
 
 def facts(slot: Slot, now: float) -> list[Line]:
-    """Describe the workers on a slot, and its links."""
+    """Describe the workers on a slot, else its users, and its links."""
     lines = [line for worker in slot.workers for line in worker_lines(worker, now)]
+    if slot.device is not None and (not lines or claim_text(slot.device, now)):
+        lines.append(owner_line(slot.device, now))
     links = interconnect_line(slot.device) if slot.device else []
     return [*(lines or [[("no worker", "dim")]]), *([links] if links else [])]
 

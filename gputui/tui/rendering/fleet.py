@@ -21,7 +21,7 @@ from rich.cells import cell_len
 
 from gputui.model import series
 from gputui.model.alarms import SERIOUS, AlarmKind
-from gputui.model.readings import Owner
+from gputui.model.readings import Owner, users
 from gputui.model.slots import PLACES, Slot, SlotState
 from gputui.model.snapshot import HostState, HostStatus
 from gputui.tui.filter import Fields, Matches
@@ -42,11 +42,13 @@ from gputui.tui.rendering.metrics import (
     OF_HOSTS,
     OLDEST_TASK_S,
     UTIL,
+    WHOSE,
     Metric,
     host_state,
     slot_state,
     state_cell,
 )
+from gputui.tui.rendering.owners import Whose, owner_part, whose
 from gputui.tui.watched import Watched
 
 if TYPE_CHECKING:
@@ -57,6 +59,11 @@ LEAST = 0.01
 """Below which a cell is an outline, except where a task runs."""
 FILLED = (SlotState.IDLE, SlotState.BUSY, SlotState.FOREIGN)
 """The states that a cell's colour, not a mark, stands for."""
+OF_WHOM: Mapping[Whose, Part] = {
+    Whose.FREE: (IDLE, "good"),
+    Whose.MINE: ("●", "accent"),
+    Whose.OTHERS: ("◆", ""),
+}
 GENEROUS_HISTORY = 37
 """Cells of history from which on bars grow, and columns that are less asked for come in."""
 NAME_MOST = 24
@@ -91,6 +98,8 @@ class Look:
     history: "History | None" = None
     metric: Metric = UTIL
     """What the cells show."""
+    me: str = ""
+    """The user whose screen it is."""
     flat: bool = False
     """Whether the ramp's colours do not say enough: the height of a cell then speaks."""
 
@@ -105,6 +114,8 @@ class Look:
     def cell(self, slot: Slot) -> Part:
         """Return a slot's cell: one character and its role."""
         shape, _, role = MARKS[slot.state]
+        if self.metric is WHOSE and slot.device and slot.state in (*FILLED, SlotState.FREE):
+            return OF_WHOM[whose(slot.device, self.me)]
         if slot.state not in FILLED:
             return shape, role
         if kinds := self.alarms.get(slot.key):
@@ -142,11 +153,20 @@ class Look:
         """Return the legend of the cells."""
         after = HEAT[(HEAT.index(self.metric) + 1) % len(HEAT)]
         low, high = self.metric.ends
-        return [
-            (f" {self.metric.name} ", "title"),
+        scale: Line = [
             (f" {low} ", "dim"),
             *(self.on_ramp((step + 0.5) / HEATS) for step in range(HEATS)),
             (f" {high}", "dim"),
+        ]
+        if self.metric is WHOSE:
+            scale = [
+                each
+                for name, (shape, role) in OF_WHOM.items()
+                for each in ((f" {shape}", role), (f" {name}", "dim"))
+            ]
+        return [
+            (f" {self.metric.name} ", "title"),
+            *scale,
             ("  m", "key"),
             (f" {after.name.lower()}", "dim"),
             (f"  {IDLE} idle", "dim"),
@@ -216,7 +236,9 @@ def _task(row: Row, width: int) -> Line:
     kinds = row.look.alarms.get(slot.key, ())
     reason = next((worker.reason for worker in slot.workers if worker.reason), "")
     text, role = row.current_task or "", ""
-    if slot.foreign and slot.device is not None:
+    if slot.state is SlotState.FOREIGN and slot.device is not None and not slot.foreign:
+        text, role = owner_part(slot.device, row.look.now)
+    elif slot.foreign and slot.device is not None:
         other = next(each for each in slot.device.processes if each.owner is not Owner.OURS)
         text, role = f"{other.user or '?'}: {other.command or '?'}", "warn"
     elif reason and not slot.host_silent:  # then it is the host that does not answer
@@ -224,6 +246,18 @@ def _task(row: Row, width: int) -> Line:
     elif kinds:
         text, role = kinds[0].value, alarm_role(kinds)
     return [(fitted(fmt.safe(text), width), role)]
+
+
+def _owner(row: Row, width: int) -> Line:
+    device = row.slots[0].device
+    text, role = owner_part(device, row.look.now) if device else ("", "")
+    return [(fitted(text, width), role)]
+
+
+def _users(row: Row) -> str:
+    """Return the users of a GPU, a line each."""
+    device = row.slot.device if row.slot else None
+    return "\n".join(users(device)) if device else ""
 
 
 def _history(row: Row, width: int) -> Line:
@@ -281,12 +315,18 @@ TASK: Column[Row] = Column(
     "task", "TASK", 14, 1, _task, lambda row: row.current_task,
     "the task group that runs; in its place what is wrong", False, False, most=30,
 )  # fmt: skip
+USER: Column[Row] = Column(
+    "user", "USER/CLAIM", 17, 7, _owner, lambda row: _users(row) or None,
+    "its users, and the claim on it: note, promised end, who waits", False, False, least=9, most=46,
+)  # fmt: skip
 HISTORY: Column[Row] = Column(
     "history", "UTIL, 2 MIN", 14, 6, _history, does="utilisation of the last minutes",
     right=False, rest=GENEROUS_HISTORY, saved=False,
 )  # fmt: skip
 _OF_SLOTS = [_column(metric) for metric in METRICS]
-COLUMNS: tuple[Column[Row], ...] = (STATE, *_OF_SLOTS[:8], TASK, HISTORY, *_OF_SLOTS[8:])
+COLUMNS: tuple[Column[Row], ...] = (
+    STATE, *_OF_SLOTS[:4], USER, *_OF_SLOTS[4:8], TASK, HISTORY, *_OF_SLOTS[8:]
+)  # fmt: skip
 BY_KEY = {column.key: column for column in COLUMNS}
 GLYPHS: Column[Row] = Column(
     "gpus", "GPUS", 8, 0, _glyphs, lambda row: len(row.slots), "a cell per GPU", False, least=4
@@ -307,8 +347,10 @@ CPU_HOST_COLUMNS: tuple[Column[Row], ...] = (
     *map(_column, OF_CPU_HOSTS),
     *(column for column in HOST_COLUMNS if column.key in ("alarms", "load", "receive", "send")),
 )
-OF_GPUS = frozenset(metric.key for metric in METRICS if not metric.worker)
+OF_GPUS = {USER.key, *(metric.key for metric in METRICS if not metric.worker)}
 """Columns that CPU workers do not have."""
+OF_WORKERS = {TASK.key, *(metric.key for metric in METRICS if not metric.device)}
+"""Columns that GPUs without workers do not have."""
 SAME = {"cpu": "util", "rss": "mem"}
 """Columns that say of CPU workers what another says."""
 ON_CPUS = {"UTIL": "CPU", "GPUS": "WORKERS", "UTIL, 2 MIN": "CPU, 2 MIN"}
@@ -326,6 +368,13 @@ def host_columns(most: int, *, on_gpus: bool) -> Sequence[Column[Row]]:
     columns = HOST_COLUMNS if on_gpus else CPU_HOST_COLUMNS
     columns = tuple(glyphs if each is GLYPHS else each for each in columns)
     return columns if on_gpus else on_cpus(columns)
+
+
+def without_workers(columns: Sequence[Column[Row]], room: int) -> list[Column[Row]]:
+    """Return those columns that say something where no worker is wanted; users have more room."""
+    width = max(USER.width, min(USER.most, room // 4))
+    shown = [each for each in columns if each.key not in OF_WORKERS]
+    return [replace(each, rank=0, width=width) if each is USER else each for each in shown]
 
 
 def on_cpus(columns: Sequence[Column[Row]]) -> list[Column[Row]]:
@@ -382,6 +431,8 @@ def _everything(row: Row) -> str:
         words = [slot.key, slot.state.value, _model(row)]
         processes = slot.device.processes if slot.device else ()
         words += [f"{each.user} {each.command}" for each in processes]
+        if slot.device is not None and slot.device.claim is not None:
+            words += [_users(row), slot.device.claim.note.text]
         words += [worker.current_task or "" for worker in slot.workers]
     return " ".join((*words, _alarm(row)))
 
@@ -405,10 +456,12 @@ FLEET_FIELDS: Fields[Row] = Fields(
         "state": lambda row: row.slot.state.value if row.slot else row.host.state.value,
         "host": lambda row: row.host.name,
         "model": _model,
+        "user": _users,
         "alarm": _alarm,
     },
     numbers={metric.asked_as or metric.key: partial(_amount, metric) for metric in METRICS},
     sizes={"mem": lambda row: MEM.value(row.slots)},
+    times=("idle",),
     choices={"state": (*SlotState, *HostState)},
 )
 

@@ -53,6 +53,8 @@ class Metric:
     """The field of a device's reading; "" of what only workers have."""
     worker: str = ""
     """The field of a worker, for slots whose device does not have it."""
+    is_moment: bool = False
+    """Whether that is a moment; the reading is then how long it was before the host was read."""
     host: str = ""
     """The field of a host's reading; "" of what is read of slots."""
     whole: Callable[[Any], Number] = lambda _: None
@@ -95,6 +97,8 @@ class Metric:
             value = getattr(read.reading, self.host)
         elif read.device is not None and self.device:
             value = getattr(read.device, self.device)
+            if self.is_moment and value is not None:
+                value = max(0.0, (read.host.read_at or value) - value)
         elif self.worker:
             value = read.total(self.worker)
         return value
@@ -211,6 +215,8 @@ METRICS: tuple[Metric, ...] = (
            odd="warn"),
     Metric("ecc", "ECC", "uncorrected memory errors", 4, 12, "ecc_errors", say=fmt.count,
            odd="bad"),
+    Metric("idle", "IDLE", "how long the GPU has computed nothing", 4, 13, "idle_since",
+           is_moment=True, say=fmt.age, over=max, odd="plain"),
 )  # fmt: skip
 GRAPHED = (UTIL, MEM, POWER, TEMP)
 """The metrics with a history."""
@@ -218,7 +224,8 @@ LAST_TASK = Metric(
     "last", "", "age of the last task", 0, name="LAST TASK",
     ends=(f"{OLDEST_TASK_S:.0f} s ago", "now"),
 )  # fmt: skip
-HEAT = (*GRAPHED, LAST_TASK)
+WHOSE = Metric("whose", "", "free, mine or others'", 0, name="WHOSE GPU")
+HEAT = (*GRAPHED, LAST_TASK, WHOSE)
 """The metrics that the cells of the heat map can show."""
 OF_HOSTS = (
     Metric("cpu", "CPU", "CPU of the host in percent", 4, 2, host="cpu_percent", odd="dim"),
@@ -260,7 +267,7 @@ MARKS: Mapping[SlotState, Mark] = {
     SlotState.PAUSED: ("‖", "paused", "warn"),
     SlotState.STARTING: ("◔", "starting", "accent"),
     SlotState.RETIRING: ("▾", "retiring", "accent"),
-    SlotState.FOREIGN: ("◆", "others", ""),
+    SlotState.FOREIGN: ("◆", "in use", ""),
     SlotState.FREE: ("·", "free", "dim"),
     SlotState.EXCLUDED: ("–", "excluded", "dim"),
 }

@@ -129,7 +129,7 @@ class ViewKind:
 
     name: str
     key: str
-    """The number key that brings it into sight; "" for one reached in other ways."""
+    """The key that brings it into sight; "" for one reached in other ways."""
     location: str
     """`module:Class` below this package."""
 
@@ -148,6 +148,7 @@ VIEWS = (
     ViewKind("logs", "4", "logs_view:LogsView"),
     ViewKind("events", "5", "lists:EventsView"),
     ViewKind("runs", "6", "runs_view:RunsView"),
+    ViewKind("users", "u", "users_view:UsersView"),
     ViewKind("device", "", "device_view:DeviceView"),
 )
 

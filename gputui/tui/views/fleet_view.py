@@ -5,6 +5,7 @@ hosts and columns hold for all that is shown. `rendering.metrics` has the readin
 `rendering.fleet` which GPUs and hosts are in sight and how they are drawn.
 """
 
+import os
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
@@ -35,6 +36,7 @@ from gputui.tui.rendering.fleet import (
     laid_out,
     name_column,
     on_cpus,
+    without_workers,
 )
 from gputui.tui.rendering.metrics import HEAT, UTIL, Metric
 from gputui.tui.views.device_view import SPAN
@@ -95,7 +97,9 @@ class FleetView(Listing[Row]):
         if watched.snapshot is None:
             return
         now, alarms, flat = watched.snapshot.taken_at, watched.by_subject, self.heat.palette.flat
-        look = Look(now, alarms, watched.last_task_at, watched.history, self.metric, flat)
+        sessions = watched.snapshot.sessions
+        me = next((each.user for each in sessions if each.pid == os.getpid()), "")
+        look = Look(now, alarms, watched.last_task_at, watched.history, self.metric, me, flat)
         self.selection.take(watched, look, self._matches)
         self.marked &= self.selection.slots.keys() | self.selection.hosts.keys()
         if not self.size.height:  # it is about to be laid out
@@ -147,6 +151,8 @@ class FleetView(Listing[Row]):
             hosts = {name: name for name in selection.by_host}
             return [name_column(hosts, "HOST"), *host_columns(most, on_gpus=on_gpus)]
         grouped, own = not self.order.chosen, self.chosen_columns
+        if self.screen_app.watched.watching:
+            own = tuple(without_workers(own, self.table.scrollable_content_region.width))
         names = {key: slot.label if grouped else key for key, slot in selection.slots.items()}
         name = name_column(names, "GPU" if on_gpus else "WORKER")
         return [name, *(own if on_gpus else on_cpus(own))]
@@ -372,7 +378,7 @@ class FleetView(Listing[Row]):
         Command("zoom-in", "Zoom in", lambda view: view.zoom_by(-1), "z", hint="zoom"),
         Command("zoom-out", "Zoom out", lambda view: view.zoom_by(1), "Z"),
         Command("mark", "Mark or unmark", Listing.mark, "space", hint="mark"),
-        Command("fold", "Fold a host, or unfold it", fold, "u", unavailable=cannot_fold),
+        Command("fold", "Fold a host, or unfold it, as enter does", fold, unavailable=cannot_fold),
         Command(
             "fold-all", "Fold all hosts, or unfold them", fold_all, "U", unavailable=cannot_fold
         ),
@@ -384,7 +390,7 @@ class FleetView(Listing[Row]):
             unavailable=lambda view: "" if view.order.chosen else "nothing is sorted yet",
         ),
         Command(
-            "metric", "Next heat map: utilisation, memory, power, temperature, last task",
+            "metric", "Next heat map: use, memory, power, temperature, last task, whose",
             next_metric, "m",
         ),
         Command("outlier", "Go to the next alarm or outlier", next_outlier, "o"),

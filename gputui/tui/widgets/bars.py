@@ -167,7 +167,7 @@ def status_line(watched: Watched, width: int, *, paused: bool, readonly: bool) -
     ready = sum(host.state is HostState.READY for host in snapshot.hosts)
     wanted = snapshot.wanted_workers
     counts = [_count("hosts", ready, len(snapshot.hosts))]
-    if snapshot.state is not ClusterState.WATCHING:
+    if not watched.watching:
         wanted = len(snapshot.workers) if wanted is None else wanted
         counts.append(_count("workers", snapshot.workers_up, wanted))
     if snapshot.adaptive:
@@ -202,7 +202,7 @@ def totals_line(watched: Watched, width: int) -> Line:
     """
     now, on_gpus = watched.total, watched.on_gpus
     tasks = f"{fmt.number(now.tasks_per_s, 1 if (now.tasks_per_s or 0) < 10 else 0)}/s"
-    fields = [("TASKS", tasks, Metric.TASKS)]
+    fields = [] if watched.watching else [("TASKS", tasks, Metric.TASKS)]
     if now.memory_total_bytes is not None:
         busy = f"{fmt.number(now.utilization_percent)}%"
         memory = fmt.memory(now.memory_used_bytes, now.memory_total_bytes)
@@ -214,7 +214,7 @@ def totals_line(watched: Watched, width: int) -> Line:
             else ("NET", f"{fmt.size(now.network_bytes_per_s)}/s", Metric.NETWORK),
         ]
     words = sum(len(name) + len(text) + 3 for name, text, _ in fields)
-    cells = min(SPARKS[1], (width - words) // len(fields) - 1)
+    cells = min(SPARKS[1], (width - words) // max(1, len(fields)) - 1)
     parts: list[Part] = []
     for name, text, metric in fields:
         parts += [(f"{'  ' if parts else ''}{name} ", "dim"), (text, "title")]
@@ -255,7 +255,7 @@ def _state(watched: Watched, snapshot: Snapshot) -> Part:
         return f"  scheduler busy {scheduler.busy_s:.0f}s", "warn"
     if running and without_workers(snapshot):
         return "  ✖ no workers", "bad"
-    if snapshot.state is ClusterState.WATCHING:
+    if watched.watching:
         return "  watching, no workers", ""
     if not running:
         return f"  ◔ {snapshot.state.value}", "accent"

@@ -1,0 +1,98 @@
+"""Whose GPUs are, and what each user has. Pure.
+
+`gputui who` prints what the screen shows.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from gputui.model.claim_text import claim_text, used_since
+from gputui.model.readings import DeviceReading, Owner, in_use, is_free, users
+from gputui.tui.rendering import Line, Part
+from gputui.tui.rendering.format import MISSING, age, safe
+
+IDLE_SHOWN_S = 60.0
+
+
+class Whose(StrEnum):
+    """Whose a GPU is, for one person."""
+
+    FREE = "free"
+    MINE = "mine"
+    OTHERS = "others"
+
+
+def whose(device: DeviceReading, me: str) -> Whose:
+    """Return the kind of owner that a GPU has for this user; what their cluster has is theirs."""
+    if not in_use(device):
+        return Whose.FREE
+    ours = any(process.owner is Owner.OURS for process in device.processes)
+    ours = ours or (device.claim is not None and device.claim.ours)
+    return Whose.MINE if ours or me in users(device) else Whose.OTHERS
+
+
+def is_over(device: DeviceReading, now: float) -> bool:
+    """Return whether the end that its holder promised is past."""
+    until = device.claim.note.until if device.claim else None
+    return until is not None and until < now
+
+
+def owner_part(device: DeviceReading, now: float) -> Part:
+    """Return the users of a GPU, with what was promised, and the role of that."""
+    claim = claim_text(device, now)  # it names who waits, too
+    named = [user for user in users(device) if device.claim is None or user != device.claim.user]
+    if device.claim is None:
+        usual = "free" if is_free(device) else MISSING
+        words = [", ".join(named) or usual, *([claim] if claim else [])]
+    else:
+        words = [claim, *named]
+    role = "" if in_use(device) else "dim"
+    return safe(" · ".join(words)), "warn" if is_over(device, now) else role
+
+
+def owner_line(device: DeviceReading, now: float) -> Line:
+    """Describe in full whose a GPU is, since when, and for how long it has been idle."""
+    text, role = owner_part(device, now)
+    since, idle = used_since(device), device.idle_since
+    more = f"  since {age(now - since)}" if since is not None else ""
+    if idle is not None and now - idle >= IDLE_SHOWN_S and not is_over(device, now):
+        more += f"  idle {age(now - idle)}"
+    return [("user   ", "dim"), (text, role or "title"), (more, "dim")]
+
+
+@dataclass(frozen=True, slots=True)
+class UserSum:
+    """What one user has on all hosts."""
+
+    name: str
+    devices: tuple[tuple[str, DeviceReading], ...]
+    """Each with its slot's name."""
+    idle_s: float
+    """How long these have computed nothing, together."""
+
+    @property
+    def memory_bytes(self) -> tuple[int, int]:
+        """The memory used of these GPUs, and all that they have."""
+        devices = [device for _, device in self.devices]
+        used = sum(device.memory_used_bytes or 0 for device in devices)
+        return used, sum(device.memory_total_bytes or 0 for device in devices)
+
+    @property
+    def power_w(self) -> float:
+        """The power that these GPUs draw."""
+        return sum(device.power_w or 0.0 for _, device in self.devices)
+
+
+def by_user(devices: Iterable[tuple[str, DeviceReading]], now: float) -> list[UserSum]:
+    """Return every user, those with the most GPUs first; one GPU may have several users."""
+    found: dict[str, list[tuple[str, DeviceReading]]] = defaultdict(list)
+    for name, device in devices:
+        for user in users(device):
+            found[user].append((name, device))
+    sums = []
+    for user, some in sorted(found.items(), key=lambda each: (-len(each[1]), each[0])):
+        starts = [device.idle_since for _, device in some if device.idle_since is not None]
+        sums.append(UserSum(user, tuple(some), sum(now - start for start in starts)))
+    return sums

@@ -1,0 +1,140 @@
+"""The screen on hosts without workers: whose each GPU is, and since when."""
+
+import os
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gputui.model.readings import Claim, DeviceProcess, DeviceReading, Note, Owner
+from gputui.model.snapshot import (
+    ClusterState,
+    SchedulerState,
+    SchedulerStatus,
+    Session,
+    Snapshot,
+)
+from gputui.protocol.frontend import AddWorkers, KeepWatching, Previewed
+from tests.tui.build import EPOCH, GIB, device, host, snapshot
+from tests.tui.still import Still, seen, sees, sees_not, until
+
+HOUR = 3600.0
+
+
+def held(number: int, user: str, note: Note, **values: Any) -> DeviceReading:
+    return device(number, claim=Claim(7, user, note), **values)
+
+
+def process(user: str, command: str = "python train.py", owner: Owner = Owner.OTHER) -> Any:
+    return DeviceProcess(99, owner, user, command, 30 * GIB, since=EPOCH - 2 * HOUR)
+
+
+def shared() -> Snapshot:
+    """Four GPUs of one box: one promised, one over, one with a process, one free."""
+    devices = (
+        held(0, "alice", Note("training", until=EPOCH + 3 * HOUR), waiting=("bob", "carol")),
+        held(1, "bob", Note("", until=EPOCH - 2 * HOUR), idle_since=EPOCH - 3 * HOUR),
+        device(2, processes=(process("me"),), utilization_percent=93.0, memory_used_bytes=79 * GIB),
+        device(3, idle_since=EPOCH - 60),
+    )
+    return replace(
+        snapshot(host("h", *devices, read_at=EPOCH), wanted_workers=0),
+        state=ClusterState.WATCHING,
+        scheduler=SchedulerStatus(SchedulerState.NONE),
+        sessions=(Session("screen", os.getpid(), "me"),),
+    )
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
+async def test_each_gpu_says_whose_it_is_and_what_was_promised(size: tuple[int, int]) -> None:
+    on = Still(shared())
+    async with on.app.run_test(size=size) as pilot:
+        await sees(pilot, "watching, no workers", "USER/CLAIM", "alice", "bob · over by", "free")
+        lines = {n: next(x for x in seen(pilot).splitlines() if f"gpu{n} " in x) for n in range(4)}
+        assert "in use" in lines[0] and "in use" in lines[1] and "me" in lines[2]
+        assert "· free" in lines[3]
+        assert "TASK" not in seen(pilot) and "workers" not in seen(pilot).splitlines()[0][40:]
+
+
+async def test_use_of_gpus_is_no_alarm_while_no_worker_is_wanted() -> None:
+    on = Still(shared())
+    async with on.app.run_test(size=(120, 40)) as pilot:
+        await sees(pilot, "USER/CLAIM")
+        on.link.put()
+        assert "alarm" not in seen(pilot).splitlines()[0]
+        assert "✖" not in seen(pilot) and "▲" not in seen(pilot)
+
+
+async def test_the_gpu_under_the_cursor_says_all_of_its_claim() -> None:
+    on = Still(shared())
+    async with on.app.run_test(size=(120, 40)) as pilot:
+        await sees(pilot, "USER/CLAIM")
+        await pilot.press("down")
+        await sees(pilot, "user   alice · training · for 3h more · waiting: bob, carol")
+        await pilot.press("down")
+        await sees(pilot, "user   bob · over by 2h, idle 3h")
+        await pilot.press("down", "enter")
+        await sees(pilot, "python train.py", "user   me", "since 2h")
+
+
+@pytest.mark.parametrize(
+    ("typed", "shown"),
+    [("user:alice", "gpu0"), ("free", "gpu3"), ("idle>1h", "gpu1"), ("!free user:m*", "gpu2")],
+)
+async def test_gpus_are_filtered_by_user_and_idleness(typed: str, shown: str) -> None:
+    on = Still(shared())
+    async with on.app.run_test(size=(120, 40)) as pilot:
+        await sees(pilot, "gpu0", "gpu3")
+        await pilot.press("slash", *typed, "enter")
+        await sees(pilot, shown, "1 of 4 GPUs")
+
+
+async def test_u_lists_users_and_what_they_have() -> None:
+    on = Still(shared())
+    async with on.app.run_test(size=(100, 30)) as pilot:
+        await sees(pilot, "gpu0")
+        await pilot.press("u")
+        await sees(pilot, "3 users", "1 of 4 GPUs free", "alice", "bob", "me")
+        row = next(x for x in seen(pilot).splitlines() if x.strip().startswith("bob"))
+        assert row.split()[:6] == ["bob", "1", "1G/80.0G", "70", "W", "3h"]
+        await pilot.press("slash", *"user:me", "enter", "enter")
+        await sees(pilot, "USER/CLAIM", "python train.py")
+
+
+async def test_the_heat_map_tells_free_from_mine_and_others() -> None:
+    on = Still(shared())
+    async with on.app.run_test(size=(120, 40)) as pilot:
+        await sees(pilot, "gpu0")
+        await pilot.press(*"mmmmm")
+        await sees(pilot, "WHOSE GPU", "□ free ● mine ◆ others")
+        assert "◆◆●□" in seen(pilot).replace(" ", "").replace("[", "").replace("]", "")
+
+
+async def test_plus_on_free_gpus_starts_a_cluster_there() -> None:
+    on = Still(shared())
+    on.link.reply = Previewed(0, ("h:gpu3",), (), "")
+    async with on.app.run_test(size=(120, 40)) as pilot:
+        await sees(pilot, "gpu3")
+        await pilot.press("down", "plus")
+        await sees(pilot, "no free GPU there")
+        await pilot.press(*["down"] * 3, "space", "plus")
+        await sees(pilot, "Start workers on h:gpu3")
+        await pilot.press("y")
+        await until(pilot, lambda: AddWorkers(0, ("h:gpu3",)) in on.link.asked)
+
+
+async def test_leaving_says_that_it_ends_unless_it_is_kept() -> None:
+    on = Still(shared())
+    async with on.app.run_test(size=(120, 40)) as pilot:
+        await sees(pilot, "gpu3")
+        await pilot.press("q")
+        await sees(pilot, "ends with its last screen unless it is kept")
+        await pilot.press("k")
+        await until(pilot, lambda: on.link.asked == [KeepWatching(0)])
+
+
+async def test_a_claim_of_another_shows_in_a_cluster_in_place_of_a_task() -> None:
+    on = Still(snapshot(host("h", held(0, "alice", Note("training")))))
+    async with on.app.run_test(size=(80, 24)) as pilot:
+        await sees(pilot, "in use", "alice · trai")
+        await sees_not(pilot, "✖")
