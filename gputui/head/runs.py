@@ -7,7 +7,6 @@ head with a process group of its own: it survives a detach, and takes nothing al
 import asyncio
 import logging
 import os
-import shlex
 import signal
 import time
 from collections.abc import Callable
@@ -28,7 +27,7 @@ from gputui.protocol.frontend import (
     StartRun,
     new_run_id,
 )
-from gputui.protocol.programs import is_program
+from gputui.protocol.programs import exec_words, is_program
 
 logger = logging.getLogger(__name__)
 
@@ -66,10 +65,7 @@ def start_run(name: str, cluster_id: str, request: StartRun, id: str) -> Child:
     """Start a run as a command attached to the cluster."""
     command = [*own_python("gputui"), "--attach", name, "--json"]
     if is_program(request.preset):
-        typed = dict(request.parameters)
-        argv = shlex.split(typed.pop("arguments"))
-        options = [f"--{key}={value}" for key, value in typed.items()]
-        command += ["--exec", *options, "--", *argv]
+        command += exec_words(request.parameters)
     else:
         command += ["--run", request.preset, "--backend", request.backend]
         command += [word for key, value in request.parameters for word in ("-p", f"{key}={value}")]

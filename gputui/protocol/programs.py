@@ -5,7 +5,9 @@ so a program that prints faster than its reader reads waits, as behind a pipe; w
 is sent again to a head that connects again.
 """
 
+import shlex
 from base64 import b64decode, b64encode
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
@@ -236,3 +238,14 @@ def unpacked(data: str) -> bytes:
 def is_program(name: str) -> bool:
     """Return whether a run's name is that of a program, as `--exec` runs it."""
     return name.startswith(PROGRAM)
+
+
+def exec_words(parameters: Iterable[tuple[str, str]]) -> list[str]:
+    """Return the words of a command that the parameters of a program's run stand for.
+
+    >>> exec_words((("gpus", "2"), ("arguments", "echo 'a b'")))
+    ['--exec', '--gpus=2', '--', 'echo', 'a b']
+    """
+    typed = dict(parameters)
+    argv = shlex.split(typed.pop("arguments", ""))
+    return ["--exec", *(f"--{key}={value}" for key, value in typed.items()), "--", *argv]

@@ -14,7 +14,7 @@ from gputui.model.snapshot import (
     Session,
     Snapshot,
 )
-from gputui.protocol.frontend import AddWorkers, KeepWatching, Previewed
+from gputui.protocol.frontend import AddWorkers, KeepWatching, Previewed, StartRun
 from tests.tui.build import EPOCH, GIB, device, host, snapshot
 from tests.tui.still import Still, seen, sees, sees_not, until
 
@@ -121,6 +121,19 @@ async def test_plus_on_free_gpus_starts_a_cluster_there() -> None:
         await sees(pilot, "Start workers on h:gpu3")
         await pilot.press("y")
         await until(pilot, lambda: AddWorkers(0, ("h:gpu3",)) in on.link.asked)
+
+
+async def test_a_program_is_run_on_as_many_gpus_as_are_asked_for() -> None:
+    on = Still(shared())
+    async with on.app.run_test(size=(120, 40)) as pilot:
+        await sees(pilot, "gpu3")
+        await pilot.press("colon", *"exec torchrun 'my train.py'", "enter")
+        await sees(pilot, "On how many GPUs?")
+        await pilot.press("2", "enter")
+        wanted = (("gpus", "2"), ("arguments", "torchrun 'my train.py'"))
+        await until(pilot, lambda: StartRun(0, "exec:torchrun", wanted) in on.link.asked)
+        await pilot.press("colon", *"exec -n x true", "enter")
+        await sees(pilot, "write a number of GPUs")
 
 
 async def test_leaving_says_that_it_ends_unless_it_is_kept() -> None:

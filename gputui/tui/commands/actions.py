@@ -68,7 +68,9 @@ def _pause(app: "ScreenApp") -> None:
     app.draw()
 
 
-def _type_command(app: "ScreenApp", begun: str = "") -> None:
+def type_command(app: "ScreenApp", begun: str = "") -> None:
+    """Ask for a command, with a beginning that can be changed."""
+
     async def submitted(line: str) -> None:
         app.prefer(lines=remembered(app.remembered.now.lines, line.strip()))
         command, argument = app.registry.parse(line, app.stage.current)
@@ -147,7 +149,7 @@ async def _find(app: "ScreenApp") -> None:
     if chosen is None:
         return
     if chosen.needs_argument and not chosen.why_not(app):
-        _type_command(app, chosen.name + " ")
+        type_command(app, chosen.name + " ")
     else:
         await chosen.call(app)
 
@@ -250,6 +252,32 @@ async def edit_run(app: "ScreenApp", preset: str, texts: Mapping[str, str] | Non
         await start_run(app, request)
 
 
+async def _exec(app: "ScreenApp", argument: str) -> None:
+    """Have the head run a program on free GPUs, as many as are written or asked for."""
+    from gputui.protocol.frontend import Done, StartRun
+    from gputui.protocol.programs import PROGRAM
+    from gputui.runs.records import as_typed
+    from gputui.tui.commands.person import ask_line
+
+    try:
+        words = shlex.split(argument)
+    except ValueError as error:
+        raise HeadError(str(error)) from error
+    number = ""
+    if words[:1] == ["-n"]:
+        number, words = " ".join(words[1:2]), words[2:]
+    if not words:
+        raise HeadError("write the program: exec -n 2 python train.py")
+    number = number or await ask_line(app, "> On how many GPUs?   enter is 1", "1")
+    if not number:
+        return
+    if not (number.isdecimal() and int(number)):
+        raise HeadError(f"{number}: write a number of GPUs")
+    typed = as_typed({"gpus": number, "arguments": words})
+    done = await app.head.request(StartRun(0, f"{PROGRAM}{words[0]}", typed))
+    await app.show_view("runs", done.text if isinstance(done, Done) else "")
+
+
 def _no_worker_up(app: "ScreenApp") -> str:
     snapshot = app.watched.snapshot
     return "" if snapshot and snapshot.workers_up else "no worker is up yet"
@@ -293,12 +321,16 @@ COMMANDS = (
         "run", "Run a preset: choose it and set its parameters", _run, "c",
         "[PRESET [name=value…]]", "run", changes=True, unavailable=_no_worker_up, suggest=runs,
     ),
+    Command(
+        "exec", "Run any program on free GPUs, without Dask", _exec, "", "[-n N] CMD", changes=True,
+        suggest=lambda _app, words: files(words[-1]),
+    ),
     *(_visit(kind) for kind in VIEWS),
     Command(
         "filter", "Show only rows that match", _filter, "slash", "FILTER", "filter",
         unavailable=lambda app: "" if app.view and app.view.FILTER else "this view has no filter",
     ),
-    Command("command", "Type a command", _type_command, "colon", hint="command"),
+    Command("command", "Type a command", type_command, "colon", hint="command"),
     Command("find", "Find a command", _find, "ctrl+p", hint="find"),
     Command(
         "quit", "Quit the screen, or stop the cluster", lambda app: app.person.leave(), "q",

@@ -29,7 +29,7 @@ from gputui.tui.dialogs.modal import (
     QuestionDialog,
 )
 from gputui.tui.rendering import format as fmt
-from gputui.tui.widgets.prompt import Asking, files, last_word
+from gputui.tui.widgets.prompt import Asking, Candidates, files, last_word
 
 if TYPE_CHECKING:
     from gputui.tui.app import ScreenApp
@@ -62,7 +62,8 @@ async def choose_start(app: "ScreenApp", options: StartOptions) -> OpenConnectio
             picked = await app.ask(Picker("Hosts of ~/.ssh/config", hosts, ()))
             text = "\n".join(picked or ())
         elif kind == "file":
-            text = await _ask_path(app)
+            mark = "> Which hosts file?   tab completes"
+            text = await ask_line(app, mark, candidates=lambda line: files(last_word(line)))
         if not text and kind in ("ssh", "file"):
             continue
         try:
@@ -76,13 +77,16 @@ async def choose_start(app: "ScreenApp", options: StartOptions) -> OpenConnectio
     return None
 
 
-async def _ask_path(app: "ScreenApp") -> str:
+async def ask_line(
+    app: "ScreenApp", mark: str, usual: str = "", candidates: Candidates = lambda line: ()
+) -> str:
+    """Ask for a line of text, an empty one being the `usual` one; "" for escape."""
     typed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     asking = Asking(
-        "> Which hosts file?   tab completes",
-        lambda line: typed.set_result(line.strip()),
+        mark,
+        lambda line: typed.set_result(line.strip() or usual),
         cancelled=lambda: typed.set_result(""),
-        candidates=lambda line: files(last_word(line)),
+        candidates=candidates,
     )
     app.prompt.ask(asking)
     return await typed

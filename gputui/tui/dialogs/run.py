@@ -25,6 +25,7 @@ from gputui.errors import PresetError
 from gputui.model.snapshot import Snapshot
 from gputui.presets import Machine, Memory, Parameter, Preset, Value
 from gputui.protocol.frontend import StartRun
+from gputui.protocol.programs import exec_words, is_program
 from gputui.runs.records import is_script
 from gputui.tui.dialogs.modal import Choice, Modal
 from gputui.tui.rendering import format as fmt
@@ -119,6 +120,8 @@ def headless_command(
     >>> headless_command("lab", "/home/me/train.py", (("arguments", "20 'a b'"),))
     "gputui --attach lab --run /home/me/train.py -- 20 'a b'"
     """
+    if is_program(preset):
+        return shlex.join(["gputui", "--attach", cluster, *exec_words(parameters)])
     words = ["gputui", "--attach", cluster, "--run", preset]
     if is_script(preset):
         arguments = dict(parameters).get("arguments", "")

@@ -8,12 +8,13 @@ from textual import work
 
 from gputui.model.snapshot import RunState, RunStatus
 from gputui.protocol.frontend import CancelRun, StartRun
+from gputui.protocol.programs import is_program
 from gputui.runs.records import is_script, log_tail
-from gputui.tui.commands.actions import edit_run, start_run
+from gputui.tui.commands.actions import edit_run, start_run, type_command
 from gputui.tui.commands.command_registry import Command
 from gputui.tui.dialogs.run import defaults, headless_command, machine_of
 from gputui.tui.filter import Fields
-from gputui.tui.rendering import Line, fitted, gauge
+from gputui.tui.rendering import Line, fitted, gauge, wrapped
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.columns import Column, text_column
 from gputui.tui.rendering.figures import figure_lines, figure_of
@@ -116,6 +117,8 @@ class RunsView(Listing[RunRow]):
     @work(group="earlier runs", exclusive=True)
     async def _look_back(self) -> None:
         """Read the records of runs that this cluster's head does not know."""
+        for key in [each for each in self._logs if not each[1].ended]:
+            self._read(key)
         found = await asyncio.to_thread(self.screen_app.earlier_runs)
         if found != self._earlier or any(not run.state.ended for run in found):
             self._earlier = found
@@ -151,6 +154,8 @@ class RunsView(Listing[RunRow]):
         command = self._command(run) if run.failure else ""
         then_s = last_took_s(run, (row.run for row in self._values.values()))
         lines = run_lines(value, width, self._log(run), command, self._defaults(run), then_s)
+        if is_program(run.preset) and run.failure is None and (said := self._log(run)):
+            lines += [(), *(line for text in said for line in wrapped(text, width))]
         gpus: list[Line] = []
         if snapshot is not None:
             now, on_gpus = snapshot.taken_at, watched.on_gpus
@@ -192,9 +197,9 @@ class RunsView(Listing[RunRow]):
         return snapshot is not None and any(run.id == each.id for each in snapshot.runs)
 
     def _log(self, run: RunStatus) -> tuple[str, ...]:
-        """Return the last log lines of an ended run, once they were read."""
+        """Return the last log lines of an ended run or of a program, once they were read."""
         key = (run.id, run.state)
-        if run.state.ended and key not in self._logs:
+        if (run.state.ended or is_program(run.preset)) and key not in self._logs:
             self._logs[key] = ()
             self._read(key)
         return self._logs.get(key, ())
@@ -225,8 +230,13 @@ class RunsView(Listing[RunRow]):
         await start_run(self.screen_app, StartRun(0, self._run.preset, self._run.parameters))
 
     async def edit(self) -> None:
-        """Open the form of the run under the cursor, filled in as it was."""
-        await edit_run(self.screen_app, self._run.preset, dict(self._run.parameters))
+        """Open the form of the run under the cursor, or a program's command, as it was."""
+        app, run = self.screen_app, self._run
+        if is_program(run.preset):
+            typed = dict(run.parameters)
+            type_command(app, f"exec -n {typed.get('gpus', 1)} {typed.get('arguments', '')}")
+        else:
+            await edit_run(app, run.preset, dict(run.parameters))
 
     def cannot_run(self) -> str:
         """Return why the run under the cursor cannot be run again."""
@@ -235,7 +245,8 @@ class RunsView(Listing[RunRow]):
         if is_script(self.current.run.preset):
             return "a script runs in a terminal of its own: y copies its command"
         snapshot = self.screen_app.watched.snapshot
-        return "" if snapshot and snapshot.workers_up else "no worker is up yet"
+        can_run = is_program(self.current.run.preset) or (snapshot and snapshot.workers_up)
+        return "" if can_run else "no worker is up yet"
 
     def _command(self, run: RunStatus) -> str:
         snapshot = self.screen_app.watched.snapshot
