@@ -23,6 +23,7 @@ KEYS = {
     "ssh.config": ("ssh_config", str),
     "ssh.remote-gputui": ("remote_gputui", str),
     "runs.kept": ("runs_kept", int),
+    "notify": ("notify", str),
 }
 """Key below `gputui` → field and type."""
 
@@ -112,7 +113,7 @@ def parse_settings(tree: Mapping[str, Any]) -> Settings:
     Traceback (most recent call last):
     gputui.errors.UsageError: setting gputui.leese: unknown; settings are lease, stage-timeout, \
 idle-timeout, busy, scheduler.host, scheduler.port, ssh.config, \
-ssh.remote-gputui, runs.kept, transfers, \
+ssh.remote-gputui, runs.kept, notify, transfers, \
 transfers-check, device-memory-limit, rmm-pool-size, rmm-async
     """
     values: dict[str, Any] = {}

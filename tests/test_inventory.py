@@ -32,14 +32,16 @@ COMMANDS = {
     "open": (
         "--run -p --param --name --workers --busy --dashboard --min-workers --backend --attach "
         "--json --quiet --save --report --figure --demo --seed --readonly --theme --ascii "
-        "--spec --gpus --gpus-per-host --memory-free --wait"
+        "--spec --gpus --gpus-per-host --memory-free --wait "
+        "--metrics --notify --trace"
     ),
     "up": "--name --workers --busy --dashboard --idle-timeout --on --gpus --gpus-per-host "
-    "--memory-free --wait --for",
+    "--memory-free --wait --for --metrics --notify",
     "attach": "--readonly --theme --ascii",
     "watch": "--name --readonly --theme --ascii",
     "ls": "--json",
     "down": "--all",
+    "metrics": "",
     "presets": "--json",
     "runs show": "--json",
     "runs diff": "--json",
@@ -75,6 +77,7 @@ SETTINGS: dict[str, object] = {
     "scheduler.port": 8786,
     "ssh.config": "/etc/ssh/mine",
     "runs.kept": 10,
+    "notify": "mail me",
     "transfers": "bytes",
     "transfers-check": True,
     "device-memory-limit": "10GB",

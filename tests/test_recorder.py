@@ -23,6 +23,7 @@ from gputui.model.snapshot import (
 from gputui.model.usage import Idle, Usage
 from gputui.runs import records
 from gputui.runs.recorder import FlightRecorder
+from gputui.runs.trace import chrome_trace
 from tests.tui.build import EPOCH, GIB, device, host, snapshot, worker
 
 MOST_BYTES = 2_000_000
@@ -277,3 +278,27 @@ def test_what_differs_between_two_runs_comes_first(recorded: list[str], capsys: 
     flags = [each["differs"] for each in found[3:]]
     assert flags == sorted(flags, reverse=True)
     assert {"name": "rows", "first": "10", "second": "20", "differs": True} in found
+
+
+def test_a_trace_has_each_task_once_and_the_gpus_readings_as_counters() -> None:
+    recorder = FlightRecorder()
+    at = (EPOCH, 2.0), (EPOCH + 1, 2.0), (EPOCH + 3.5, 1.0)
+    spans = tuple(TaskSpan("h:gpu0", "work", *each, erred=each[1] == 1.0) for each in at)
+    recorder.look(cluster(0, device(utilization_percent=50.0), spans=spans))
+    recorder.look(cluster(1))
+    record = runs.new_record("svd", {}, backend="auto", hosts="h", version="1")
+    record = replace(record, started_at=EPOCH, timings={"computing": 4.0})
+    events = json.loads(json.dumps(chrome_trace(record, recorder.telemetry())))["traceEvents"]
+    tasks = [each for each in events if each["name"] == "work"]
+    assert [(each["ts"], each["dur"]) for each in tasks] == [
+        (0, 2_000_000), (1_000_000, 2_000_000), (3_500_000, 1_000_000),
+    ]  # fmt: skip
+    first, second, third = (each["tid"] for each in tasks)
+    assert first == third != second, "two at a time need two threads"
+    assert tasks[2]["args"] == {"erred": True}
+    counters = [each for each in events if each["name"] == "gpu0 utilisation"]
+    assert [(each["ts"], each["args"]) for each in counters] == [
+        (0, {"%": 50}), (1_000_000, {"%": 0}),
+    ]  # fmt: skip
+    names = {each["args"]["name"] for each in events if each["ph"] == "M"}
+    assert {"h", "gpu0", "gpu0 +1"} <= names

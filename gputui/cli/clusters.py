@@ -43,7 +43,7 @@ from gputui.model.readings import Wanted
 from gputui.model.snapshot import ClusterState
 from gputui.protocol import VERSION
 from gputui.protocol.connection_file import ConnectionFile, find_cluster, running_clusters
-from gputui.protocol.frontend import Done, SnapshotTaken, StartRun, Stop
+from gputui.protocol.frontend import Done, ReadMetrics, SnapshotTaken, StartRun, Stop
 from gputui.protocol.starter import ConfigureHead
 from gputui.settings import load_settings
 
@@ -86,6 +86,7 @@ def head_configuration(
     settings = replace(
         settings,
         busy=options["busy"] or settings.busy,
+        notify=settings.notify if options["notify"] is None else options["notify"],
         idle_timeout_s=next((each for each in idle if each is not None), None),
     )
     return ConfigureHead(
@@ -102,6 +103,7 @@ def head_configuration(
         interactive=interactive,
         cpu_fallback=fallback,
         dashboard_address="" if port is None else f"127.0.0.1:{port}",
+        metrics_port=options["metrics"],
         dask_config_json=given_json(),
         **settings.keywords(),
     )
@@ -138,6 +140,8 @@ async def _up(configuration: ConfigureHead) -> int:
     print(f"{name}: {workers} worker{'s' * (workers != 1)} at {connection.address}")
     if connection.dashboard:
         print(f"dashboard at {connection.dashboard}", file=sys.stderr)
+    if connection.attached.metrics:
+        print(f"metrics at {connection.attached.metrics}", file=sys.stderr)
     print(f"gputui attach {quote(name)}; gputui down {quote(name)}", file=sys.stderr)
     return int(ExitCode.DONE)
 
@@ -289,6 +293,25 @@ async def _describe(cluster: ConnectionFile) -> dict[str, Any]:
     except (GputuiError, TimeoutError):
         pass
     return row
+
+
+async def metrics(name: str | None) -> int:
+    """Print a cluster's metrics; raises UsageError where it is not clear which."""
+    remote = remote_head(name)
+    opening = (
+        remote.open(frontend="command")
+        if remote
+        else HeadConnection.open(chosen_cluster(name).socket, frontend="command")
+    )
+    try:
+        async with await opening as connection:
+            done = await connection.request(ReadMetrics(0))
+            assert isinstance(done, Done)
+            print(safe_lines(done.text), end="")
+    finally:
+        if remote:
+            await asyncio.shield(remote.close())
+    return 0
 
 
 async def down(name: str | None, everything: bool) -> int:

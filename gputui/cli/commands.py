@@ -150,13 +150,13 @@ def _checked_name(context: click.Context, option: click.Parameter, name: str | N
 
 
 def _checked_port(context: click.Context, option: click.Parameter, port: int | None) -> int | None:
-    """Return a port for Dask's dashboard; raises UsageError: Dask would take another one."""
+    """Return a port that is free; raises UsageError: Dask would take another one."""
     if port is None:
         return None
     import socket
     from importlib.util import find_spec
 
-    if find_spec("bokeh") is None:
+    if option.name == "dashboard" and find_spec("bokeh") is None:
         raise UsageError("--dashboard needs bokeh: pip install 'gputui[report]'")
     with socket.socket() as tried:
         tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -164,7 +164,7 @@ def _checked_port(context: click.Context, option: click.Parameter, port: int | N
             tried.bind(("127.0.0.1", port))
         except OSError as error:
             hint = "name another one, or 0 for any"
-            raise UsageError(f"--dashboard {port}: {error.strerror}; {hint}") from error
+            raise UsageError(f"{option.opts[0]} {port}: {error.strerror}; {hint}") from error
     return port
 
 
@@ -240,6 +240,18 @@ starting_options = several(
         type=click.IntRange(0, 65535),
         callback=_checked_port,
         help="Serve Dask's dashboard on this port of the loopback address.",
+    ),
+    click.option(
+        "--metrics",
+        metavar="PORT",
+        type=click.IntRange(0, 65535),
+        callback=_checked_port,
+        help="Serve metrics for Prometheus on this port of the loopback address.",
+    ),
+    click.option(
+        "--notify",
+        metavar="CMD|URL",
+        help="Tell a command or a webhook of alarms and runs that end: gputui help metrics.",
     ),
 )
 
@@ -317,6 +329,7 @@ per_host_option = click.option(
 @click.option("--quiet", is_flag=True, help="No progress on stderr.")
 @click.option("--save", metavar="DIR", help="Save the result's arrays there, as .npy files.")
 @click.option("--report", metavar="FILE.html", help="Write Dask's performance report.")
+@click.option("--trace", metavar="FILE.json", help="Write a trace that Perfetto opens.")
 @click.option(
     "--figure", metavar="FILE.png", help="Plot the result into a file; - plots it in this terminal."
 )
@@ -412,6 +425,13 @@ def ls() -> None:
 @carried_out_in("clusters")
 def down() -> None:
     """Stop a cluster; without a name, the only one."""
+
+
+@gputui.command()
+@click.argument("name", required=False, shell_complete=words(completion.clusters))
+@carried_out_in("clusters")
+def metrics() -> None:
+    """Print a running cluster's metrics, as Prometheus reads them."""
 
 
 @gputui.command()

@@ -49,7 +49,8 @@ FOR_SCREENS = {
 }
 OWN_FILES = {"script": "a script writes its own files; this is for presets", **FOR_RUNS}
 
-AT_START = ("workers", "busy", "dashboard", "gpus", "wait")
+AT_START = ("workers", "busy", "dashboard", "metrics", "notify", "gpus", "wait")
+"""Options of a cluster that starts; another one has its own."""
 FREE_OPTIONS = ("gpus", "wait", "memory_free", "gpus_per_host")
 PROGRAM_OPTIONS = (*FREE_OPTIONS, "per", "cwd", "tty", "pin", "detach")
 
@@ -58,9 +59,12 @@ WHERE: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "workers": ("workers", FOR_STARTS),
     "busy": ("workers", FOR_STARTS),
     "dashboard": ("workers", FOR_STARTS),
+    "metrics": ("start", FOR_STARTS),
+    "notify": ("start", FOR_STARTS),
     "min_workers": ("run", FOR_RUNS),
     "as_json": ("headless", FOR_RUNS),
     "quiet": ("headless", FOR_RUNS),
+    "trace": ("headless", FOR_RUNS),
     **dict.fromkeys(PROGRAM_OPTIONS, ("program", FOR_PROGRAMS)),
     **dict.fromkeys(FREE_OPTIONS, ("free", FOR_STARTS)),
     "parameters": (
@@ -198,6 +202,10 @@ def prepare(
 ) -> "Prepared":
     """Prepare the run that the options ask for; raises UsageError."""
     refuse_elsewhere(given, options)
+    if options["trace"]:
+        from gputui.runs.output import output_file
+
+        options["trace"] = output_file("--trace", options["trace"])
     if options["is_program"]:
         return _program(script_arguments, given, options)
     if options["figure"] == "-" and options["as_json"]:
@@ -278,6 +286,8 @@ def _program(
         raise UsageError("--exec: the program comes after --: gputui HOSTS --exec -n 2 -- CMD ARGS")
     if options["tty"] and (options["as_json"] or not sys.stdin.isatty()):
         raise UsageError("--tty passes on this terminal: not with --json, nor without a terminal")
+    if options["detach"] and options["trace"]:
+        raise UsageError("--trace: not with --detach; leave out one of them")
     from gputui.cli.amounts import parse_size, parse_span
     from gputui.protocol.programs import PROGRAM, Per, RunPrograms
     from gputui.runs.program_run import run_program
@@ -333,6 +343,7 @@ def _request(options: dict[str, Any], parameters: Mapping[str, Any]) -> "RunRequ
         min_workers=0 if options["is_program"] else options["min_workers"],
         as_json=options["as_json"],
         quiet=options["quiet"],
+        trace=options["trace"],
     )
 
 

@@ -90,6 +90,16 @@ class Programs:
         """Whether any program runs, or is about to."""
         return bool(self._groups)
 
+    @property
+    def gpus(self) -> dict[str, str]:
+        """The run that has each GPU, by UUID."""
+        return {
+            device.uuid: run
+            for run, group in self._groups.items()
+            for _, devices in group.claimed
+            for device in devices
+        }
+
     async def start(self, order: RunPrograms, send: Send) -> Placed:
         """Start a program, once there are GPUs for it; raises ClusterError, HeadError.
 

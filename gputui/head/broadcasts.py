@@ -88,9 +88,9 @@ LEVELS = {
 class EventLog:
     """The newest events, numbered from 1."""
 
-    def __init__(self, broadcast: Callable[[ToFrontend], None]) -> None:
+    def __init__(self, happened: Callable[[EventHappened], None]) -> None:
         self._events = Kept[Event](max_bytes=EVENTS_BYTES, bytes_each=EVENTS_BYTES_EACH)
-        self._broadcast = broadcast
+        self._happened = happened
         self._sequence = 0
 
     def tell(self, severity: Severity, subject: str, kind: str, text: str) -> None:
@@ -101,7 +101,7 @@ class EventLog:
         size = EVENT_BYTES + len(f"{subject}{kind}{text}".encode("utf-8", "replace"))
         self._events.add(host_of(subject), size, event)
         logger.log(LEVELS[severity], "%s: %s: %s", subject, kind, text)
-        self._broadcast(EventHappened(event))
+        self._happened(EventHappened(event))
 
     def failed(self, what: str, error: Exception) -> None:
         """Record that something failed which the cluster can do without."""

@@ -22,6 +22,7 @@ from gputui.fleet.fleet import Fleet
 from gputui.fleet.stages import FleetSettings
 from gputui.folders import runtime_folder
 from gputui.head.broadcasts import EventLog, LogRelay, Questions
+from gputui.head.notices import Notices
 from gputui.head.runs import Runs, StartChild, start_run
 from gputui.head.scheduler_process import (
     SchedulerProcess,
@@ -34,7 +35,7 @@ from gputui.model.snapshot import ClusterState, Session, Severity, Snapshot, Tas
 from gputui.process.background import Background, words
 from gputui.protocol.agent import Credentials
 from gputui.protocol.connection_file import ConnectionFile, NameLock
-from gputui.protocol.frontend import Attached, SchedulerReady, Stopped, Stopping
+from gputui.protocol.frontend import Attached, EventHappened, SchedulerReady, Stopped, Stopping
 from gputui.protocol.scheduler import Counts, Remove, RetiredByClient, SchedulerStarted
 from gputui.protocol.starter import ConfigureHead
 from gputui.version import __version__
@@ -74,8 +75,11 @@ class Cluster:
             self._name_lock = NameLock(config.name, config.cluster_id, numbered=config.numbered)
             self.name = self._name_lock.name
         self.server = FrontendServer(runtime_folder() / f"{self.cluster_id}.sock")
-        self.event_log = EventLog(self.server.broadcast)
+        self.event_log = EventLog(self._happened)
         self.tell = self.event_log.tell
+        self.notices = Notices(
+            config.notify or "", self.name, lambda id: self.runs.get(id), self.tell
+        )
         self.questions = Questions(self.server.broadcast, self._someone_there)
         start_child = partial(run, self.name, self.cluster_id)
         self.runs = Runs(start_child, self.event_log, self.fleet_changed)
@@ -112,6 +116,11 @@ class Cluster:
         self._change = asyncio.Event()
         self._ending: asyncio.Future[Stopped] = asyncio.get_running_loop().create_future()
         self._spans_from: float | None = None
+
+    def _happened(self, message: EventHappened) -> None:
+        """Pass an event on."""
+        self.server.broadcast(message)
+        self.notices.happened(message.event)
 
     def stop(self, reason: str, failed: bool = False) -> None:
         """Begin to stop the cluster."""

@@ -56,6 +56,8 @@ class ClusterView:
         self._snapshot, self._server, self._alarms = snapshot, server, alarms
         self._sequence = 0
         self._alarms_due = 0.0
+        self.newest: Snapshot | None = None
+        """The last one that was taken, two seconds ago at most."""
         self.changed = asyncio.Event()
         """Set when a state is another now, and when a frontend begins to look."""
 
@@ -87,7 +89,8 @@ class ClusterView:
     def take(self) -> Snapshot:
         """Take a snapshot now."""
         self._sequence += 1
-        return self._snapshot(self._sequence)
+        self.newest = self._snapshot(self._sequence)
+        return self.newest
 
 
 class RecentHistory:

@@ -5,12 +5,14 @@ import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from gputui.head.certificate import make_certificate
 from gputui.head.cluster import Cluster
 from gputui.head.cluster_view import AlarmWatch, ClusterView, RecentHistory
+from gputui.head.metrics import MetricsServer, exposition
 from gputui.head.requests import HANDLERS, start_run, stop
 from gputui.head.server import Answering, FrontendConnection
 from gputui.model.snapshot import ClusterState, Severity
@@ -18,8 +20,11 @@ from gputui.process.background import Background, words
 from gputui.protocol.agent import Credentials
 from gputui.protocol.frontend import (
     Answer,
+    Attached,
+    Done,
     EventHappened,
     FromFrontend,
+    ReadMetrics,
     ReportRun,
     Request,
     SnapshotTaken,
@@ -35,6 +40,7 @@ from gputui.protocol.programs import (
     ResizeTerminal,
     RunPrograms,
     SignalProgram,
+    is_program,
 )
 from gputui.protocol.starter import ConfigureHead
 
@@ -55,6 +61,9 @@ class Head(Cluster):
         """Take the cluster's name; as `Cluster`."""
         super().__init__(config, **parts)
         self.view = ClusterView(self.snapshot, self.server, AlarmWatch(self.tell))
+        self.metrics = MetricsServer(self._metrics_text)
+        self._metrics: tuple[int, str] = (-1, "")
+        """The number of a snapshot, and what was written of it."""
         self.history = RecentHistory(
             lambda: self.fleet.host_statuses, lambda: self.fleet.cpu_workers
         )
@@ -89,6 +98,10 @@ class Head(Cluster):
             self.view.changed.set()
             self._sending.start(self.history.send_to(frontend), "sending the history")
 
+    def attached(self, frontend: FrontendConnection) -> Attached:
+        """Return a new frontend's first message, with where the metrics are."""
+        return replace(super().attached(frontend), metrics=self.metrics.url)
+
     def _left(self, frontend: FrontendConnection) -> None:
         """Forget the frontend's subscriptions."""
         self.runs.frontend_left(frontend)
@@ -113,6 +126,8 @@ class Head(Cluster):
                 return self.fleet.programs.start(message, frontend.send)
             case Stop():
                 return stop(self, message, frontend.session)
+            case ReadMetrics(request):
+                return self._read_metrics(request)
             case StartRun():
                 return start_run(self, message, frontend.session)
             case _ if isinstance(message, Request):
@@ -120,6 +135,22 @@ class Head(Cluster):
             case _:
                 logger.warning("a frontend sent %s", type(message).__name__)
         return None
+
+    async def _read_metrics(self, request: int) -> Done:
+        return Done(request, self._metrics_text())
+
+    def _metrics_text(self) -> str:
+        """Return the newest snapshot as text; written once, however many read it."""
+        snapshot = self.view.newest or self.view.take()
+        if self._metrics[0] != snapshot.sequence:
+            runs = self.fleet.programs.gpus
+            on_dask = [each for each in snapshot.runs if not each.state.ended]
+            on_dask = [each for each in on_dask if not is_program(each.preset)]
+            if len(on_dask) == 1:  # of several, nobody knows which task is whose
+                uuids = (worker.device_uuid for worker in snapshot.workers)
+                runs |= {uuid: on_dask[0].id for uuid in uuids if uuid is not None}
+            self._metrics = (snapshot.sequence, exposition(snapshot, runs))
+        return self._metrics[1]
 
     async def _lasting(self, what: str, work: Callable[[], Awaitable[None]]) -> None:
         """Keep work going: where it fails, record that once and begin again after a while."""
@@ -145,6 +176,8 @@ class Head(Cluster):
         self._credentials = await made
         self.scheduler.configure(self._credentials)
         self.fleet.give_credentials(self._credentials)
+        if self.config.metrics_port is not None:
+            await self.metrics.open(self.config.metrics_port)
         if not self.simulated:
             await self.server.open()
         self._publish()
@@ -161,6 +194,7 @@ class Head(Cluster):
         """
         try:
             await self._work.close()
+            self.metrics.close()
             self.view.show()
             await self._end_parts()
         finally:
@@ -176,13 +210,14 @@ class Head(Cluster):
 
         An agent that could not be reached ends by its lease.
         """
-        left, scheduler, runs = await asyncio.gather(
+        left, scheduler, runs, notices = await asyncio.gather(
             self.fleet.stop(),
             self.scheduler.stop(),
             self.runs.stop(),
+            self.notices.close(),
             return_exceptions=True,
         )
-        for failure in (scheduler, runs, left):
+        for failure in (scheduler, runs, notices, left):
             if isinstance(failure, BaseException):
                 raise failure
         assert not isinstance(left, BaseException)

@@ -98,6 +98,10 @@ class Runs:
         """The runs, oldest first."""
         return tuple(self._runs.values())
 
+    def get(self, id: str) -> RunStatus | None:
+        """Return a run; None for one that is not known."""
+        return self._runs.get(id)
+
     @property
     def under_way(self) -> bool:
         """Whether any run has not ended."""

@@ -33,6 +33,9 @@ class Settings:
     runs_kept: Number = 1_000
     """`runs.kept`: how many records of runs are kept, the newest."""
 
+    notify: Line | None = None
+    """`notify`: a command, or a webhook's URL, for alarms and runs that end."""
+
     def keywords(self) -> dict[str, Any]:
         """Return the settings alone, as keyword arguments of any class that has them."""
         return {field.name: getattr(self, field.name) for field in fields(Settings)}

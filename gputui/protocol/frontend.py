@@ -193,6 +193,11 @@ class Examine(Numbered):
 
 
 @dataclass(frozen=True, slots=True)
+class ReadMetrics(Numbered):
+    """Answer with the metrics as text, in `Done`."""
+
+
+@dataclass(frozen=True, slots=True)
 class Stop(Numbered):
     """Stop the cluster; the head closes the channel when everything is gone."""
 
@@ -211,6 +216,7 @@ Request = (
     | CancelRun
     | KeepWatching
     | Examine
+    | ReadMetrics
     | Stop
 )
 """What a head carries out and answers."""
@@ -236,6 +242,8 @@ class Attached:
     dask_config_json: Document = "{}"
     dashboard: Name = ""
     """The URL of Dask's dashboard, where one is served."""
+    metrics: Name = ""
+    """The URL of the metrics, where they are served."""
     python: Line = ""
     """The head's interpreter."""
     python_version: Name = ""

@@ -7,6 +7,7 @@ from gputui.model.bounds import (
     Line,
     Name,
     Pid,
+    Port,
     Seconds,
     Version,
     WorkerNumber,
@@ -47,6 +48,8 @@ class ConfigureHead(Settings):
     """Whether a host without a GPU may run CPU workers without `gpus=none`."""
     dashboard_address: Name = ""
     """Where to serve Dask's dashboard, loopback only; "" for no HTTP server at all."""
+    metrics_port: Port | None = None
+    """Where to serve metrics on the loopback address; 0 is any port, None for none."""
     dask_config_json: Document = "{}"
     """The starter's own Dask settings, `dask_settings.given_json`: they hold over gputui's."""
 

@@ -55,8 +55,8 @@ def checked(
     """
     in_terminal = figure == TERMINAL
     folder = _folder(save) if save else None
-    report_file = _file("--report", report) if report else None
-    figure_file = _file("--figure", figure) if figure and not in_terminal else None
+    report_file = output_file("--report", report) if report else None
+    figure_file = output_file("--figure", figure) if figure and not in_terminal else None
     if figure_file and figure_file.suffix not in FIGURE_SUFFIXES:
         raise UsageError(
             f"--figure {figure}: name a file that ends in {', '.join(FIGURE_SUFFIXES)}, "
@@ -109,7 +109,8 @@ def _folder(given: str) -> Path:
     return path
 
 
-def _file(option: str, given: str) -> Path:
+def output_file(option: str, given: str) -> Path:
+    """Return the file that an option names; raises UsageError where it cannot be written."""
     path = Path(given).expanduser()
     if path.is_dir():
         raise UsageError(f"{option} {given}: is a directory; name a file")

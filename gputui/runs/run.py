@@ -42,6 +42,7 @@ from gputui.protocol.shared import LogLines
 from gputui.runs.progress import Bars, Progress, TaskCounts
 from gputui.runs.recorder import FlightRecorder
 from gputui.runs.records import Recording, is_script, new_record, status_of
+from gputui.runs.trace import chrome_trace
 from gputui.version import __version__
 
 REPORT_EVERY_S = 0.5
@@ -75,6 +76,8 @@ class RunRequest:
     min_workers: int
     as_json: bool = False
     quiet: bool = False
+    trace: Path | None = None
+    """Where to write a Chrome trace."""
 
 
 def warn(problem: str) -> None:
@@ -209,10 +212,16 @@ class OngoingRun:
             worker = worker or next(reversed([*self._printed, *self._crashes]), "")
             log = (*self._crashes.get(worker, ()), *self._printed.get(worker, ()))
             more["failure"] = error.failure(worker, log)
-        self.recording.took(self.recorder.usage, self.recorder.telemetry())
+        self.recording.took(self.recorder.usage, telemetry := self.recorder.telemetry())
         self.recording.end(
             _state(error), restarts=self.restarts, workers=self.settled.workers, **more
         )
+        if self.request.trace:
+            trace = json_text(chrome_trace(self.recording.record, telemetry))
+            try:
+                self.request.trace.write_text(trace)
+            except OSError as failed:
+                warn(f"--trace {self.request.trace}: {failed.strerror}")
         self.report()
         if type(error) is RunError:
             ends = [(name, line) for name, lines in self._crashes.items() for line in lines]
@@ -338,6 +347,8 @@ async def recorded_run(request: RunRequest, open_cluster: OpenCluster) -> AsyncI
                 check_enough(settled, request.min_workers, reported=True)
                 if connection.dashboard and not request.quiet:
                     warn(f"dashboard at {connection.dashboard}")
+                if connection.attached.metrics and not request.quiet:
+                    warn(f"metrics at {connection.attached.metrics}")
                 ongoing = OngoingRun(request, connection, settled, recording, bars)
                 ongoing.report()
                 try:

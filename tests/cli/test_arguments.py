@@ -7,6 +7,7 @@ import dask
 import pytest
 
 from gputui.cli.clusters import head_configuration
+from gputui.cli.open import AT_START
 from gputui.client.sources import read_hosts
 from gputui.errors import UsageError
 
@@ -84,7 +85,7 @@ def test_the_setting_of_idle_time_holds_for_a_screen_too() -> None:
     hosts = read_hosts(None)
 
     def idle_s(given: float | None = None) -> float | None:
-        options = {**dict.fromkeys(("name", "workers", "busy", "dashboard")), "idle_timeout": given}
+        options = {**dict.fromkeys(AT_START), "name": None, "idle_timeout": given}
         made = head_configuration(hosts, options, stays=True, fallback=True, idle_timeout_s=3600.0)
         return made.idle_timeout_s
 

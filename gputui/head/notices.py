@@ -1,0 +1,127 @@
+"""Notices for people who are not at a screen: alarms and runs that end, to a command or a webhook.
+
+A command gets the notice as a JSON object on stdin; a URL gets it as the body of a POST, which a
+process of its own sends. Nothing waits for them: so many notices stand in line, each is tried
+three times, each try has its bound, and what cannot be delivered is an event.
+"""
+
+import asyncio
+import json
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from gputui.model.plain_text import cut
+from gputui.model.snapshot import Event, RunState, RunStatus, Severity
+from gputui.process.background import Background
+from gputui.process.child import Child
+from gputui.process.search_path import own_python
+
+WAITING = 100
+"""Notices that stand in line at most; further ones are dropped."""
+TRIES_AFTER_S = (0.0, 1.0, 5.0)
+TRY_S = 15.0
+LAST_S = 5.0
+"""How long the end of a cluster waits for its last notices."""
+UNSENT = "notice failed"
+ALARMS = ("alarm", "recovered")
+ENDED = frozenset(state for state in RunState if state.ended)
+
+
+def is_notice(event: Event) -> bool:
+    """Return whether an event is worth a notice: an alarm, a run's end, an error."""
+    if event.subject.startswith("run "):
+        return event.kind in ENDED
+    return event.kind in ALARMS or (event.severity is Severity.ERROR and event.kind != UNSENT)
+
+
+class Notices:
+    """Sends notices to `target`, a shell's command or a URL; "" sends none."""
+
+    def __init__(
+        self,
+        target: str,
+        cluster: str,
+        run_of: Callable[[str], RunStatus | None],
+        tell: Callable[[Severity, str, str, str], None],
+    ) -> None:
+        self._target, self._cluster, self._run_of, self._tell = target, cluster, run_of, tell
+        self._waiting: asyncio.Queue[bytes] = asyncio.Queue(WAITING)
+        self._tasks = Background(lambda name, error: None)  # it is logged
+        self._begun = False
+
+    def happened(self, event: Event) -> None:
+        """Put an event in line, where it is worth a notice."""
+        if not self._target or not is_notice(event):
+            return
+        if self._waiting.full():
+            return  # those in line say enough
+        self._waiting.put_nowait(json.dumps(self._notice(event)).encode())
+        if not self._begun:
+            self._begun = True
+            self._tasks.start(self._send_all(), "sending notices")
+
+    def _notice(self, event: Event) -> dict[str, Any]:
+        """Return an event as others read it: `gputui help metrics`."""
+        run = self._run_of(event.subject.removeprefix("run "))
+        return {
+            "cluster": self._cluster,
+            "at": event.at,
+            "severity": event.severity,
+            "subject": event.subject,
+            "kind": event.kind,
+            "text": event.text,
+            "run": None
+            if run is None
+            else {
+                "id": run.id,
+                "preset": run.preset,
+                "parameters": dict(run.parameters),
+                "state": run.state,
+                "user": run.user,
+                "started_at": run.started_at,
+                "ended_at": run.ended_at,
+                "words": cut(run.words, 2_000),
+                "usage": None if run.usage is None else asdict(run.usage) | {"devices": []},
+            },
+        }
+
+    async def _send_all(self) -> None:
+        while True:
+            notice = await self._waiting.get()
+            failed = ""
+            for after_s in TRIES_AFTER_S:
+                await asyncio.sleep(after_s)
+                if not (failed := await deliver(self._target, notice, TRY_S)):
+                    break
+            if failed:
+                self._tell(Severity.WARNING, "cluster", UNSENT, failed)
+            self._waiting.task_done()
+
+    async def close(self) -> None:
+        """Send what stands in line, within a bound."""
+        if self._begun:
+            await asyncio.wait(
+                {joined := asyncio.ensure_future(self._waiting.join())}, timeout=LAST_S
+            )
+            joined.cancel()
+        await self._tasks.close()
+
+
+async def deliver(target: str, notice: bytes, bound_s: float) -> str:
+    """Send a notice once; return why that failed, or ""."""
+    is_url = target.startswith(("http://", "https://"))
+    with tempfile.TemporaryFile() as stdin:
+        stdin.write(target.encode() + b"\n" + notice if is_url else notice)
+        stdin.seek(0)
+        command = own_python("gputui.head.webhook") if is_url else ["/bin/sh", "-c", target]
+        try:
+            child = Child(command, stdin=stdin, own_session=True)
+        except OSError as error:
+            return f"{error.strerror}"
+    try:
+        status = await child.wait(bound_s)
+    finally:
+        await child.end(0.0, None)
+    return f"it took over {bound_s:g} s" if status is None else child.reason if status else ""
