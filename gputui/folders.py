@@ -61,6 +61,12 @@ def cache_folders() -> tuple[Path, ...]:
     return cache / "gputui", _temporary()
 
 
+def runs_dir() -> Path:
+    """Return the folder of all records: $XDG_STATE_HOME/gputui/runs."""
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state) / "gputui" / "runs"
+
+
 SCRATCH_PREFIX = "gputui-"
 
 

@@ -6,7 +6,7 @@
 Needs `uv`, and an index to install from. For each row, with the wheel in a folder that `uv` looks
 into: `uvx gputui --demo 4x8` until its GPUs are seen, with an empty cache of packages, then with a
 full one and the CPU that it took; `uv tool install gputui`; and a small run on this machine's CPUs.
-Everything is made in a folder of its own, which is removed. The exit status is 1 where a row failed.
+Everything is made in a folder that is removed. The exit status is 1 where a row failed.
 """
 
 import argparse

@@ -208,6 +208,7 @@ def several(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
     )
 
 
+hosts_argument = click.argument("hosts", required=False, shell_complete=completion.host_options)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON: gputui help json.")
 screen_options = several(
     click.option(
@@ -267,7 +268,7 @@ per_host_option = click.option(
 
 
 @gputui.command("open", hidden=True, cls=Unnamed, options_metavar=UNNAMED_USAGE)
-@click.argument("hosts", required=False, metavar="")
+@click.argument("hosts", required=False, metavar="", shell_complete=completion.host_options)
 @click.option(
     "--run",
     "preset",
@@ -354,7 +355,7 @@ def open_() -> None:
 
 
 @gputui.command()
-@click.argument("hosts", required=False)
+@hosts_argument
 @name_option
 @screen_options
 @carried_out_in("open")
@@ -366,7 +367,7 @@ def watch() -> None:
 
 
 @gputui.command()
-@click.argument("hosts", required=False)
+@hosts_argument
 @starting_options
 @gpu_options
 @per_host_option
@@ -455,6 +456,11 @@ class CommandOrRun(click.Group):
         """Put `show` before what names no command."""
         return super().resolve_command(ctx, args if args[0] in self.commands else ["show", *args])
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete command names and options, and the ids of runs."""
+        runs = words(completion.recorded_runs)(ctx, self.params[0], incomplete)
+        return [*super().shell_complete(ctx, incomplete), *runs]
+
 
 @gputui.group(cls=CommandOrRun, invoke_without_command=True)
 @json_option
@@ -498,14 +504,14 @@ def why() -> None:
 
 
 @gputui.command()
-@click.argument("hosts", required=False)
+@hosts_argument
 @carried_out_in("hosts")
 def doctor() -> None:
     """Check HOSTS: what is wrong, and how to fix it."""
 
 
 @gputui.command()
-@click.argument("hosts", required=False)
+@hosts_argument
 @click.option("--by", type=click.Choice(["gpu", "user"]), default="gpu", help="A row for each.")
 @json_option
 @click.option("--watch", is_flag=True, help="Print it again every two seconds.")
@@ -515,7 +521,7 @@ def who() -> None:
 
 
 @gputui.command()
-@click.argument("hosts", required=False)
+@hosts_argument
 @gpu_options
 @click.option("--for", "span", metavar="SPAN", help="Release them after this, such as 4h.")
 @click.option("--note", default="", help="What for; shown to others.")
@@ -525,7 +531,7 @@ def claim() -> None:
 
 
 @gputui.command()
-@click.argument("hosts", required=False, metavar="HOSTS")
+@click.argument("hosts", required=False, metavar="HOSTS", shell_complete=completion.host_options)
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.option(
     "--lock", metavar="FILE", help="Install exactly what this requirements file with hashes lists."

@@ -1,7 +1,6 @@
 """What `tab` completes the words of the command line to, in bash, zsh and fish."""
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import click
 from click.shell_completion import CompletionItem, get_completion_class
@@ -12,11 +11,27 @@ VARIABLE = "_GPUTUI_COMPLETE"
 Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 
+NO_BLANK_AFTER = {
+    "bash": (
+        "COMPREPLY+=($value)",
+        "COMPREPLY+=($value); [[ $value == *= ]] && compopt -o nospace",
+    ),
+    "zsh": (
+        "compadd -U -V unsorted -a completions",
+        "local after=' '; [[ $completions[1] == *= ]] && after=''\n"
+        '        compadd -S "$after" -U -V unsorted -a completions',
+    ),
+}
+"""What click's script for a shell adds a word by → the same without a blank after `key=`; fish adds
+none. Seen in click 8.5.1."""
+
+
 def script(shell: str) -> str:
     """Return the script that teaches a shell to complete gputui's words."""
     kind = get_completion_class(shell)
     assert kind is not None
-    return kind(click.Command("gputui"), {}, "gputui", VARIABLE).source()
+    source = kind(click.Command("gputui"), {}, "gputui", VARIABLE).source()
+    return source.replace(*NO_BLANK_AFTER.get(shell, ("", "")))
 
 
 def words(found: Callable[[click.Context], Iterable[str]], files: bool = False) -> Complete:
@@ -44,10 +59,10 @@ def clusters(_ctx: click.Context) -> Iterable[str]:
 
 
 def recorded_runs(_ctx: click.Context) -> Iterable[str]:
-    """Return the ids of recorded runs, the newest first."""
-    from gputui.runs import recorded
+    """Return the ids of recorded runs; those that begin with a date are in its order."""
+    from gputui.folders import runs_dir
 
-    return ["last", *(record.id for record in recorded())]
+    return ["last", *sorted(path.parent.name for path in runs_dir().glob("*/run.json"))]
 
 
 def help_topics(_ctx: click.Context) -> Iterable[str]:
@@ -65,8 +80,19 @@ def parameters(ctx: click.Context) -> Iterable[str]:
     return [f"{each.name}=" for each in get(preset).parameters] if preset in names() else ()
 
 
+def host_options(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[CompletionItem]:
+    """Complete the last option of a host's line such as `gpu-a gpus=0 mem`, else a file."""
+    from gputui.model.hosts import OPTIONS
+
+    line, blank, word = begun.rpartition(" ")
+    keys = [f"{key}=" for key in OPTIONS] + ["env."]
+    if not blank:
+        return [CompletionItem(begun, type="file")]
+    return [CompletionItem(f"{line} {key}") for key in keys if key.startswith(word)]
+
+
 def of_unnamed(command: click.Command, ctx: click.Context, begun: str) -> list[CompletionItem]:
     """Return the completions of the unnamed command's options and of HOSTS."""
     with command.make_context("open", [], parent=ctx, resilient_parsing=True) as own:
-        items: list[Any] = command.shell_complete(own, begun)
-        return items or [CompletionItem(begun, type="file")]
+        items: list[CompletionItem] = command.shell_complete(own, begun)
+        return items or host_options(own, command.params[0], begun)

@@ -8,6 +8,7 @@ to either. `output.py` and `text.py` are what is made of a result.
 What is exported here imports no Dask, and each drawing library only where it draws.
 """
 
+from gputui.folders import runs_dir
 from gputui.runs.execution import RunResult, execute
 from gputui.runs.output import FIGURE_SUFFIXES, draw_file, has_matplotlib, save_arrays
 from gputui.runs.records import (
@@ -17,7 +18,6 @@ from gputui.runs.records import (
     new_record,
     prune,
     recorded,
-    runs_dir,
 )
 from gputui.runs.text import brief, text
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from gputui.errors import UsageError
-from gputui.folders import write_whole
+from gputui.folders import runs_dir, write_whole
 from gputui.model.failure import Failure
 from gputui.model.snapshot import RunState, RunStatus
 from gputui.model.usage import Usage
@@ -146,12 +146,6 @@ class RunRecord:
     def log(self) -> Path:
         """The lines of its log."""
         return self.folder / LOG
-
-
-def runs_dir() -> Path:
-    """Return the folder of all records: $XDG_STATE_HOME/gputui/runs."""
-    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(state) / "gputui" / "runs"
 
 
 def new_record(

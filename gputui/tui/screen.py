@@ -22,7 +22,7 @@ def recorded_runs() -> tuple[RunStatus, ...]:
 
     Reading takes a disk's time: it is for a thread.
     """
-    from gputui.runs.records import runs_dir  # not for the first frame
+    from gputui.folders import runs_dir
 
     written_at: list[int] = []
     with contextlib.suppress(OSError):

@@ -1,6 +1,7 @@
 """`tab` in a shell: commands, presets, parameters, clusters, runs, topics and files."""
 
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,9 @@ import pytest
 
 from gputui.cli.completion import SHELLS, script
 from gputui.protocol.connection_file import ConnectionFile, NameLock
+from tests.terminals import Emulated
+
+RUN = "20260102-030405-svd-abcd"
 
 
 def completed(line: str, runtime: Path) -> list[str]:
@@ -45,6 +49,7 @@ def completed(line: str, runtime: Path) -> list[str]:
         ("gputui help sec", ["plain,security"]),
         ("gputui presets sm", ["plain,smoke"]),
         ("gputui runs show la", ["plain,last"]),
+        ("gputui runs la", ["plain,last"]),
     ],
 )
 def test_a_word_is_completed(line: str, found: list[str], tmp_path: Path) -> None:
@@ -69,7 +74,76 @@ def test_each_shell_has_a_script(shell: str) -> None:
     assert "_GPUTUI_COMPLETE" in script(shell)
 
 
-@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
-def test_bash_takes_the_script() -> None:
-    done = subprocess.run(["bash", "-n"], input=script("bash"), capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
+INTERACTIVE = {
+    "bash": ("--norc --noprofile -i", 'eval "$(gputui completion bash)"'),
+    "zsh": ("-f -i", 'autoload -U compinit; compinit -u -D; eval "$(gputui completion zsh)"'),
+    "fish": ("--no-config -i", "gputui completion fish | source"),
+}
+"""Each shell's words for a start without the user's files, and what teaches it."""
+TYPED = {
+    "gputui att": "gputui attach ",
+    "gputui --rea": "gputui --readonly ",
+    "gputui --run sv": "gputui --run svd ",
+    "gputui --run svd -p ro": "gputui --run svd -p rows=",
+    "gputui --attach la": "gputui --attach lab ",
+    "gputui down la": "gputui down lab ",
+    "gputui runs show 20": f"gputui runs show {RUN} ",
+    "gputui runs 20": f"gputui runs {RUN} ",
+    "gputui help sec": "gputui help security ",
+    "gputui up hos": "gputui up hosts.txt ",
+    "gputui hos": "gputui hosts.txt ",
+    "gputui up 'gpu-a gp": "gputui up 'gpu-a gpus=",
+    "gputui 'gpu-a gpus=0 mem": "gputui 'gpu-a gpus=0 memory=",
+}
+"""What is typed in front of the tab → the line behind it, up to where the next word is typed."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shell", SHELLS)
+def test_tab_completes_in_the_shell_itself(
+    shell: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not (path := shutil.which(shell)):
+        pytest.skip(f"needs {shell}")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    (tmp_path / "hosts.txt").touch()
+    record = tmp_path / "gputui/runs" / RUN / "run.json"
+    record.parent.mkdir(parents=True)
+    record.touch()
+    env = {
+        "HOME": str(tmp_path),
+        "XDG_STATE_HOME": str(tmp_path),
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PS1": "> ",
+    }
+    words, teach = INTERACTIVE[shell]
+    lock = NameLock("lab", "id")
+    lock.publish(ConnectionFile("lab", "id", os.getpid(), "/x.sock", 1.5, "0.1.0"))
+    terminal = Emulated.start(path, *words.split(), env=env, cells=(100, 30))
+    try:
+        terminal.type(f"cd {tmp_path}; {teach}; echo re''ady\r".encode())
+        terminal.sees("\nready")
+        for number, (typed, completed) in enumerate(TYPED.items()):
+            terminal.type(f"{typed}\t".encode())
+            terminal.sees(completed.rstrip())
+            terminal.type(f"@{number}".encode())
+            closed = "'" * (shell == "bash" and "'" in typed)  # readline closes what was opened
+            terminal.sees(f"{completed}{closed}@{number}")
+            terminal.type(b"\x15")  # the line is empty again
+    finally:
+        lock.release()
+        terminal.kill()
+
+
+def test_a_completion_takes_little_cpu(tmp_path: Path) -> None:
+    for line in ("gputui att", "gputui --run svd -p ro", "gputui runs show la", "gputui 'a gp"):
+        completed(line, tmp_path)  # writes what Python caches
+        assert min(cpu_of(line, tmp_path) for _ in range(5)) < 0.15
+
+
+def cpu_of(line: str, runtime: Path) -> float:
+    """Return the CPU seconds that a completion takes."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    completed(line, runtime)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
