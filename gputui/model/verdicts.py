@@ -122,17 +122,17 @@ def _processes(evidence: Evidence) -> Iterator[Verdict]:
             yield Verdict("worker-disk", text, shown)
         elif worker.threads and not worker.answered:
             yield from _held(worker, status, evidence.snapshot.taken_at)
-        elif status.silent_for_s and (loop := _loop(worker)) and not _idle(loop):
+        elif status.silent_for_s and (loop := _loop(worker)) and not _in(loop, IDLE_LOOP):
             yield _held_up(worker, loop)
 
 
 def _held(worker: ExaminedWorker, status: WorkerStatus, now: float) -> Iterator[Verdict]:
     """Name the frame that keeps a worker's Python from answering."""
     loop = _loop(worker)
-    if loop is not None and not _idle(loop) and not any(each.has_gil for each in worker.threads):
+    if loop and not _in(loop, WAITS) and not any(each.has_gil for each in worker.threads):
         yield _held_up(worker, loop)
         return
-    at_work = [each for each in worker.threads if each.frames and not WAITS.search(each.frames[0])]
+    at_work = [each for each in worker.threads if each.frames and not _in(each, WAITS)]
     holder = next((each for each in worker.threads if each.has_gil), next(iter(at_work), None))
     if holder is not None and holder.frames:
         since = f" for {now - status.task_since:.0f} s" if status.task_since else ""
@@ -151,8 +151,8 @@ def _loop(worker: ExaminedWorker) -> ThreadStack | None:
     return next(loops, None)
 
 
-def _idle(loop: ThreadStack) -> bool:
-    return bool(loop.frames and IDLE_LOOP.search(loop.frames[0]))
+def _in(thread: ThreadStack, where: re.Pattern[str]) -> bool:
+    return bool(thread.frames and where.search(thread.frames[0]))
 
 
 def _silent(evidence: Evidence) -> Iterator[Verdict]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import time
@@ -12,7 +13,7 @@ from distributed import Client, Lock
 
 from gputui.model.verdicts import Evidence, Verdict, verdicts
 from gputui.protocol.frontend import Examine, Examined
-from tests.clusters import LiveCluster
+from tests.clusters import Clusters, LiveCluster
 from tests.head.test_head import client_of
 
 pytestmark = pytest.mark.slow
@@ -28,15 +29,15 @@ async def why(cluster: LiveCluster) -> tuple[Verdict, ...]:
     return verdicts(Evidence(cluster.snapshot, found.hosts, found.scheduler))
 
 
-async def until(cluster: LiveCluster, cause: str) -> Verdict:
-    """Return the first verdict, once it is of a cause."""
+async def until(cluster: LiveCluster, cause: str, at: int = 0) -> Verdict:
+    """Return the first verdict, or one after it, once it is of a cause."""
     found: tuple[Verdict, ...] = ()
     try:
         async with asyncio.timeout(20):
             while True:
                 found = await why(cluster)
-                if found[0].cause == cause:
-                    return found[0]
+                if [verdict.cause for verdict in found][at : at + 1] == [cause]:
+                    return found[at]
                 shown = cluster.snapshot
                 await cluster.until(lambda: cluster.snapshot is not shown)  # noqa: B023
     except TimeoutError:
@@ -144,3 +145,58 @@ async def test_a_busy_cluster_is_accused_of_nothing(standing: LiveCluster, clien
     for _ in range(3):
         assert [verdict.cause for verdict in await why(standing)] == ["working"]
     await client.cancel(tasks)
+
+
+def inc(number: int) -> int:
+    return number + 1
+
+
+@pytest.mark.filterwarnings("ignore:Sending large graph")
+async def test_a_graph_that_keeps_the_scheduler_busy_is_named(clusters: Clusters) -> None:
+    cluster = await clusters.start("localhost gpus=none workers=1 nthreads=1 memory=500MiB")
+    await cluster.up(1)
+    async with client_of(cluster) as client:
+        tasks = client.map(inc, range(200_000), pure=False)
+        verdict = await until(cluster, "scheduler-busy")
+        assert "with a graph that a client sent" in verdict.text, verdict
+        cluster.head.terminate()
+        del tasks
+
+
+async def test_a_task_that_waits_for_a_result_of_a_stopped_worker_names_both(
+    standing: LiveCluster, client: Client
+) -> None:
+    await standing.up(2)
+    far, near = [standing.workers[f"localhost:cpu{number}"] for number in (1, 0)]
+    result = await client.submit(bytes, 1000, workers=[far.address], pure=False).result()
+    held = client.submit(bytes, 10**6, workers=[far.address], pure=False)
+    await held
+    with stopped(far.pid):
+        task = client.submit(len, held, workers=[near.address], pure=False)
+        verdict = await until(standing, "result-away", at=1)
+        assert verdict.text == "1 task waits for a result of localhost:cpu1, which is stopped"
+    assert (len(result), await task) == (1000, 10**6)
+
+
+def take_memory() -> None:
+    import sys
+
+    sys.taken = b"x" * 2 * 10**8  # type: ignore[attr-defined]
+
+
+async def test_workers_that_are_all_paused_by_memory_are_named(
+    clusters: Clusters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shares = {"pause": 0.5, "target": False, "spill": False}
+    config = json.dumps({"distributed": {"worker": {"memory": shares}}})
+    cluster = await clusters.start(
+        "localhost gpus=none workers=1 nthreads=1 memory=500MiB", dask_config_json=config
+    )
+    await cluster.up(1)
+    async with client_of(cluster) as client:
+        await client.run(take_memory)
+        task = client.submit(inc, 1)
+        verdict = await until(cluster, "paused")
+        assert verdict.text == "all workers are paused: memory"
+        assert "of 500 MiB" in verdict.evidence[0]
+        await client.cancel([task])
