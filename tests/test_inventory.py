@@ -46,7 +46,7 @@ COMMANDS = {
     "runs show": "--json",
     "runs diff": "--json",
     "runs": "--json",
-    "why": "--json",
+    "why": "--json --bundle",
     "doctor": "",
     "who": "--by --json --watch",
     "claim": "-n --gpus --for --note --wait --memory-free",

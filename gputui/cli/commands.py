@@ -498,6 +498,7 @@ def diff_runs(first: str, second: str, as_json: bool) -> int:
 @gputui.command()
 @click.argument("name", required=False, shell_complete=words(completion.clusters))
 @json_option
+@click.option("--bundle", metavar="FILE.tar.gz", help="Pack all of it for a report, no secrets.")
 @carried_out_in("why")
 def why() -> None:
     """Say why a running cluster is stuck, with every worker's stacks as evidence."""

@@ -1,4 +1,4 @@
-"""`why`: ask a cluster's head what its agents find and print the verdicts.
+"""`why`: ask a cluster's head what its agents find, print the verdicts, and pack them for a report.
 
 Everything of the head's is asked at once, and nothing is waited for longer than a few seconds: a
 head that does not answer is a verdict, too.
@@ -6,6 +6,7 @@ head that does not answer is a verdict, too.
 
 import asyncio
 import json
+import sys
 import time
 from dataclasses import asdict
 from typing import Any
@@ -24,13 +25,18 @@ from gputui.protocol.frontend import (
     Examine,
     Examined,
     SnapshotTaken,
+    SubscribeLogs,
     ToFrontend,
 )
+from gputui.protocol.shared import LogLines
 
 ANSWER_S = 2.9
 """How long a head may take, connecting included."""
 REMOTE_S = 30.0
 """How long one of another machine may take: a person may be asked for a password."""
+
+LOGS_S = 0.5
+"""How long a bundle waits for the last lines that workers printed."""
 
 
 class Heard:
@@ -39,6 +45,7 @@ class Heard:
     def __init__(self) -> None:
         self.snapshot: Snapshot | None = None
         self.events: list[Event] = []
+        self.logs: list[LogLines] = []
         self.first = asyncio.Event()
         """Set with the first snapshot."""
 
@@ -50,9 +57,11 @@ class Heard:
                 self.first.set()
             case EventHappened(event):
                 self.events.append(event)
+            case LogLines():
+                self.logs.append(message)
 
 
-async def why(name: str | None, as_json: bool) -> int:
+async def why(name: str | None, as_json: bool, bundle: str | None) -> int:
     """Print why a cluster is stuck, the likeliest cause first."""
     heard, cluster = Heard(), None
     if (remote := remote_head(name)) is None:
@@ -64,11 +73,16 @@ async def why(name: str | None, as_json: bool) -> int:
             else:
                 assert cluster
                 opening = HeadConnection.open(cluster.socket, frontend="command", snapshots=True)
-            evidence = await _examined(await opening, heard)
+            evidence = await _examined(await opening, heard, logs=bundle is not None)
         found = verdicts(evidence)
     except TimeoutError:
         evidence = None
         found = (_no_answer(cluster),)
+    if bundle is not None:
+        from gputui.cli.bundle import pack
+
+        pack(bundle, as_object(found, evidence), heard.snapshot, heard.events, heard.logs)
+        print(f"gputui: wrote {safe(bundle)}: read it before you send it", file=sys.stderr)
     if as_json:
         print(json.dumps(as_object(found, evidence), indent=1))
     else:
@@ -76,13 +90,16 @@ async def why(name: str | None, as_json: bool) -> int:
     return int(ExitCode.DONE)
 
 
-async def _examined(connection: HeadConnection, heard: Heard) -> Evidence:
+async def _examined(connection: HeadConnection, heard: Heard, *, logs: bool) -> Evidence:
     """Have the head's agents examine its workers."""
     connection.heard = heard.take
     async with connection:
+        connection.send(SubscribeLogs(logs))
         found = await connection.request(Examine(0))
         assert isinstance(found, Examined)
         await heard.first.wait()
+        if logs:
+            await asyncio.sleep(LOGS_S)
         assert heard.snapshot
         return Evidence(heard.snapshot, found.hosts, found.scheduler)
 
