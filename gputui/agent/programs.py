@@ -15,10 +15,12 @@ import sys
 import termios
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from gputui.agent.agent_socket import own_command
 from gputui.agent.program_parent import END, NOT_RUN
+from gputui.agent.sent_folders import SentFolders
 from gputui.agent.worker_process import sized
 from gputui.process import procfs
 from gputui.process.background import Background, words
@@ -52,7 +54,10 @@ DRAINED_S = 0.2
 class Programs:
     """All programs of a host, by name."""
 
-    def __init__(self, environ: Mapping[str, str], send: Callable[[FromProgram], None]) -> None:
+    def __init__(
+        self, environ: Mapping[str, str], scratch: Path, send: Callable[[FromProgram], None]
+    ) -> None:
+        self.folders = SentFolders(scratch)
         self._environ = _user_environment(environ)
         self._send = send
         self._programs: dict[str, Program] = {}
@@ -62,6 +67,8 @@ class Programs:
         """Start a program, unless one has that name."""
         if order.program in self._programs:
             return
+        if order.sent:
+            order = replace(order, cwd=str(self.folders.path(_run(order.program))))
         program = Program(order, self._environ, self._send)
         self._programs[order.program] = program
         if child := program.start():
@@ -87,6 +94,8 @@ class Programs:
         await asyncio.gather(*(each.end(order.grace_s) for each in ended))
         for name in order.programs:
             self._programs.pop(name, None)
+        for run in {*map(_run, order.programs)} - {*map(_run, self._programs)}:
+            await self.folders.remove(run)
 
     def tell(self) -> None:
         """Send again what a head has not taken, to one that has just connected."""
@@ -334,6 +343,10 @@ class Program:
         if self._input is not None:
             _close(self._input)
             self._input = None
+
+
+def _run(program: str) -> str:
+    return program.rpartition("/")[0]
 
 
 def _close(descriptor: int) -> None:

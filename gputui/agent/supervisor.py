@@ -68,6 +68,7 @@ from gputui.protocol.programs import (
     OutputTaken,
     ProgramInput,
     ResizeTerminal,
+    SendFolder,
     SignalProgram,
     StartProgram,
 )
@@ -181,7 +182,7 @@ class Supervisor:
             idle_since=idle_since,
         )
         self._workers = Workers(environ, scratch, agent_socket, self.send, self._watch.cpus_near)
-        self._programs = Programs(environ, self.send)
+        self._programs = Programs(environ, scratch, self.send)
         self._listening: set[asyncio.Server] = set()
         self._heads = Background(self._work_failed)
         self._work = Background(self._work_failed)
@@ -304,6 +305,8 @@ class Supervisor:
                 self._workers.follow(message)
             case Examine():
                 self.send(Examined(await self._workers.examine(self._configure.host)))
+            case SendFolder():
+                self.send(await self._programs.folders.take(message))
             case StartProgram():
                 self._programs.start(message)
             case EndPrograms():

@@ -290,6 +290,12 @@ per_host_option = click.option(
     help="One process a GPU, a host, or in all.  [default: host; once for one GPU]",
 )
 @click.option("--cwd", metavar="PATH", help="Folder on the hosts.  [default: this one, or home]")
+@click.option(
+    "--send",
+    metavar="FOLDER",
+    type=click.Path(exists=True, file_okay=False, resolve_path=True),
+    help="Start it in a copy of this folder on the hosts, without what git ignores.",
+)
 @click.option("--tty", is_flag=True, help="Give a program of one process a terminal.")
 @click.option(
     "--pin", type=click.Choice(["index", "uuid"]), help="How CUDA_VISIBLE_DEVICES names GPUs."

@@ -52,7 +52,7 @@ OWN_FILES = {"script": "a script writes its own files; this is for presets", **F
 AT_START = ("workers", "busy", "dashboard", "metrics", "notify", "gpus", "wait")
 """Options of a cluster that starts; another one has its own."""
 FREE_OPTIONS = ("gpus", "wait", "memory_free", "gpus_per_host")
-PROGRAM_OPTIONS = (*FREE_OPTIONS, "per", "cwd", "tty", "pin", "detach")
+PROGRAM_OPTIONS = (*FREE_OPTIONS, "per", "cwd", "send", "tty", "pin", "detach")
 
 WHERE: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "name": ("start", FOR_STARTS),
@@ -288,6 +288,12 @@ def _program(
         raise UsageError("--tty passes on this terminal: not with --json, nor without a terminal")
     if options["detach"] and options["trace"]:
         raise UsageError("--trace: not with --detach; leave out one of them")
+    if options["send"] and options["cwd"]:
+        raise UsageError("--send brings the folder to start in: leave out --cwd")
+    from gputui.cli.clusters import remote_head
+
+    if options["send"] and remote_head(options["attach"]):
+        raise UsageError("--send: the cluster is of another machine, and so is the folder's path")
     from gputui.cli.amounts import parse_size, parse_span
     from gputui.protocol.programs import PROGRAM, Per, RunPrograms
     from gputui.runs.program_run import run_program
@@ -311,6 +317,7 @@ def _program(
         memory_free_bytes=parse_size("--memory-free", options["memory_free"]),
         wait_s=parse_span(options["wait"] or "0"),
         cwd_optional=options["cwd"] is None,
+        send=options["send"] or "",
         pin_uuid=options["pin"] == "uuid",
         has_input=True,
         rows=rows,

@@ -41,6 +41,7 @@ from gputui.protocol.agent import (
     Telemetry,
     ToAgent,
 )
+from gputui.protocol.programs import SendFolder
 
 logger = logging.getLogger(__name__)
 
@@ -170,8 +171,8 @@ class FleetHost:
         if self._session is not None:
             self._session.channel.allow(int(characters * (1 - OUTPUT_COUNTS)))
 
-    async def ask_agent(self, order: Listen | Reach) -> Any:
-        """Have the agent try or open a port, and return its answer; TimeoutError without one."""
+    async def ask_agent(self, order: Listen | Reach | SendFolder) -> Any:
+        """Ask the agent, and return its answer; TimeoutError without one."""
         if self._session is None:
             raise TimeoutError
         return await self._session.ask(order)

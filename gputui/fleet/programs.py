@@ -6,6 +6,7 @@ either end may have missed is sent again, and comes to the other once.
 """
 
 import asyncio
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from gputui.errors import ClusterError, HeadError, HostError
 from gputui.fleet.addresses import bracketed, is_loopback
 from gputui.fleet.claiming import HostClaims, Picked, hold, pick_free
+from gputui.fleet.folders import pack_folder, send_folder
 from gputui.fleet.host import ON_THE_WAY, FleetHost
 from gputui.fleet.ranks import Share, processes
 from gputui.fleet.reachability import CONNECT_S, HINT, closed
@@ -74,6 +76,8 @@ class Group:
     processes: dict[str, Process] = field(default_factory=dict)
     """By program."""
     claimed: Picked = field(default_factory=list)
+    sent_to: tuple[FleetHost, ...] = ()
+    """The hosts that have its folder."""
     ending: bool = False
 
 
@@ -109,8 +113,14 @@ class Programs:
             raise HeadError(f"{order.run} has a program already")
         group = self._groups[order.run] = Group(send, asyncio.current_task())
         try:
-            shares = await self._shares(order, group)
-            address, port = await self._meeting(shares)
+            with tempfile.TemporaryFile() as archive:
+                if order.send:
+                    await pack_folder(order.send, archive)
+                shares = await self._shares(order, group)
+                address, port = await self._meeting(shares)
+                if order.send:
+                    group.sent_to = tuple(self._hosts[share.host] for share in shares)
+                    await send_folder(archive, order.run, group.sent_to)
             group.starting = None
             places = self._launch(order, group, shares, address, port)
             return Placed(order.request, places)
@@ -216,8 +226,11 @@ class Programs:
         self._hosts[process.host].took_output(len(output.data))
 
     def _forget(self, run: str) -> None:
-        """Release the GPUs of a run that is over."""
-        for claims, devices in self._groups.pop(run).claimed:
+        """Release the GPUs of a run that is over, and have its folder removed."""
+        group = self._groups.pop(run)
+        for host in group.sent_to:
+            host.send(EndPrograms((f"{run}/",), 0.0))
+        for claims, devices in group.claimed:
             claims.release([device.uuid for device in devices])
 
     async def _shares(self, order: RunPrograms, group: Group) -> tuple[Share, ...]:
@@ -295,6 +308,7 @@ class Programs:
                 process.argv,
                 order.cwd,
                 process.env,
+                sent=bool(order.send),
                 memory_limit_bytes=host.host.memory_bytes or 0,
                 cwd_optional=order.cwd_optional,
                 has_input=order.has_input and rank == 0,

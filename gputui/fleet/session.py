@@ -40,7 +40,7 @@ from gputui.protocol.agent import (
     Telemetry,
     ToAgent,
 )
-from gputui.protocol.programs import InputTaken, ProgramOutput
+from gputui.protocol.programs import FolderTaken, InputTaken, ProgramOutput, SendFolder
 from gputui.protocol.shared import LogLines
 from gputui.protocol.streams import ByteStream, SocketStream
 from gputui.protocol.typed_codec import TypedChannel
@@ -57,8 +57,19 @@ it."""
 END_S = 5.0
 """How long past its own grace an agent that is to end is waited for."""
 KEEP_LEASE = KeepLease()
-READINGS = (Pong, Reached, Listening, Examined, Telemetry, LogLines, ProgramOutput, InputTaken)
+READINGS = (
+    Pong,
+    Reached,
+    Listening,
+    FolderTaken,
+    Examined,
+    Telemetry,
+    LogLines,
+    ProgramOutput,
+    InputTaken,
+)
 """What comes all the time; everything else an agent reports is an event, or makes one."""
+Answer = Reached | Listening | FolderTaken
 EVENTS_AT_ONCE = 2_000
 EVENTS_PER_S = 100
 """No agent may report more: all workers of a large host start, crash and start again within it, and
@@ -200,8 +211,8 @@ class AgentSession:
         self._received = received
         self._quiet = quiet
         self._facts: asyncio.Future[Facts] = asyncio.get_running_loop().create_future()
-        self._asked: dict[tuple[str, int | None], asyncio.Future[Reached | Listening]] = {}
-        """By address and port, None for an order to listen: who waits for the agent's answer."""
+        self._asked: dict[tuple[object, ...], asyncio.Future[Answer]] = {}
+        """Who waits for the agent's answer, by what was asked."""
         self._events_left: float = EVENTS_AT_ONCE
         self._event_at = 0.0
         self._ending: AgentEnding | None = None
@@ -231,9 +242,9 @@ class AgentSession:
         self.configured = True
         return await self._facts
 
-    async def ask(self, order: Reach | Listen) -> Any:
-        """Have the agent try or open a port, and return its answer; the same is asked once."""
-        key = (order.host, order.port if isinstance(order, Reach) else None)
+    async def ask(self, order: Reach | Listen | SendFolder) -> Any:
+        """Ask the agent, and return its answer; the same is asked once."""
+        key = _asked(order)
         if key not in self._asked:
             self._asked[key] = asyncio.get_running_loop().create_future()
             self.channel.send(order)
@@ -271,9 +282,8 @@ class AgentSession:
         match message:
             case Pong():
                 pass
-            case Reached() | Listening():
-                port = message.port if isinstance(message, Reached) else None
-                if (asked := self._asked.pop((message.host, port), None)) is not None:
+            case Reached() | Listening() | FolderTaken():
+                if (asked := self._asked.pop(_asked(message), None)) is not None:
                     asked.set_result(message)
             case AgentEnding():
                 self._ending = message
@@ -306,3 +316,14 @@ class AgentSession:
             held_up_s = time.monotonic() - due  # what held this process up is no host's silence
             self.heard_at = min(self.heard_at + held_up_s, time.monotonic())
         raise self.stages.error(f"no message for {quiet_s:.0f} s", transient=True)
+
+
+def _asked(message: Reach | Listen | SendFolder | Answer) -> tuple[object, ...]:
+    """Return the key that an order and its answer have in common."""
+    match message:
+        case Reach() | Reached():
+            return message.host, message.port
+        case Listen() | Listening():
+            return (message.host,)
+        case _:
+            return message.run, message.start, "folder"

@@ -34,7 +34,14 @@ from gputui.model.bounds import (
 from gputui.model.examination import ExaminedHost
 from gputui.model.plan import WorkerSpec
 from gputui.model.readings import DeviceReading, HostReading, Note
-from gputui.protocol.programs import EndPrograms, FromProgram, StartProgram, ToProgram
+from gputui.protocol.programs import (
+    EndPrograms,
+    FolderTaken,
+    FromProgram,
+    SendFolder,
+    StartProgram,
+    ToProgram,
+)
 from gputui.protocol.shared import Delivery, LogLines
 
 MARKER = b"gputui-agent-stream-1"
@@ -203,6 +210,7 @@ ToAgent = (
     | KeepLease
     | Ping
     | Shutdown
+    | SendFolder
     | StartProgram
     | ToProgram
     | EndPrograms
@@ -394,6 +402,7 @@ FromAgent = (
     | Trouble
     | AgentEnding
     | LogLines
+    | FolderTaken
     | FromProgram
 )
 """What an agent sends."""

@@ -66,6 +66,8 @@ class RunPrograms(Numbered):
     wait_s: Seconds = 0.0
     cwd_optional: bool = False
     """Whether to start in the home folder where a host has no such folder."""
+    send: Line = ""
+    """A folder of the head's machine to start in a copy of, in place of `cwd`."""
     env: Options = ()
     pin_uuid: bool = False
     """Whether CUDA_VISIBLE_DEVICES names UUIDs where indices would do."""
@@ -113,6 +115,28 @@ class ProgramWaits:
 
 
 @dataclass(frozen=True, slots=True)
+class SendFolder:
+    """Keep a piece of a packed folder for a run, which begins at this byte; none unpacks it.
+
+    The folder goes with the run's last program on the host.
+    """
+
+    run: Name
+    start: Number
+    data: Document
+    """In base64."""
+
+
+@dataclass(frozen=True, slots=True)
+class FolderTaken:
+    """The piece that begins at this byte was kept, or the whole unpacked, unless for an error."""
+
+    run: Name
+    start: Number
+    error: Text = ""
+
+
+@dataclass(frozen=True, slots=True)
 class StartProgram:
     """Start a program; one that runs already under this name is left alone."""
 
@@ -128,6 +152,8 @@ class StartProgram:
     rows: SmallNumber = 0
     """The size of the terminal that it gets; 0 for none."""
     columns: SmallNumber = 0
+    sent: bool = False
+    """Whether to start in the folder that was sent for its run, in place of `cwd`."""
     memory_limit_bytes: Bytes = 0
     """Of it with all that it started; 0 for none."""
 

@@ -42,6 +42,7 @@ VALUES = {
     "per": "gpu",
     "gpus_per_host": "2",
     "cwd": "/tmp",
+    "send": "/",
     "pin": "uuid",
 }
 """Option → a value other than its default; the others are switches."""

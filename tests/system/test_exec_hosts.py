@@ -14,7 +14,7 @@ import pytest
 
 from tests.fleet.test_reachability import lets_in_only_ssh, no_route
 from tests.processes import command_of, lives
-from tests.sshd import Namespaces
+from tests.sshd import Namespaces, SshHosts
 from tests.system.conftest import GONE_S, Command, wait_until
 
 LEASE_S = 4
@@ -236,3 +236,36 @@ def resident_bytes(pid: int) -> int:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096
     except OSError:
         return 0
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_folder_that_is_sent_goes_with_the_program(
+    three: Command, namespace_hosts: Namespaces, fails: bool
+) -> None:
+    folder = three.folder / "project"
+    folder.mkdir()
+    (folder / "data").write_bytes(os.urandom(2**21))
+    (folder / "train.py").write_text(
+        "import os; print(os.getcwd(), os.path.getsize('data')); open('new', 'w').close()\n"
+        f"{fails} and os.environ['PET_NODE_RANK'] == '1' and os._exit(9)"
+    )
+    words = ("--exec", "-n", "3", "--quiet", "--send", "project", "--", "python", "train.py")
+    done = three("three.txt", *words)
+    assert done.returncode == (9 if fails else 0), done.stderr
+    said = [line.split() for line in done.stdout.splitlines()]
+    assert {size for _, _, _, size in said} == {str(2**21)}
+    nothing_left(namespace_hosts)
+    assert said and not any(Path(cwd).exists() for _, _, cwd, _ in said)
+
+
+def test_a_folder_that_cannot_be_sent_is_refused(gputui: Command, openssh_hosts: SshHosts) -> None:
+    gputui.env |= openssh_hosts.environment
+    name = openssh_hosts.hosts[0].name
+    for words, said in (
+        (("--send", "none"), "does not exist"),
+        (("--send", ".", "--cwd", "/"), "leave out --cwd"),
+        (("--send", ".", "--attach", "me@there:lab"), "of another machine"),
+    ):
+        hosts = () if "--attach" in words else (f"{name} gpus=none",)
+        done = gputui(*hosts, "--exec", *words, "--", "true")
+        assert done.returncode == 2 and said in done.stderr, done

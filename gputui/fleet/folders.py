@@ -1,0 +1,89 @@
+"""A folder of this machine for programs: packed, and sent to the hosts that are to run them."""
+
+import asyncio
+import os
+import tarfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import IO
+
+from gputui.errors import ClusterError
+from gputui.fleet.host import FleetHost
+from gputui.process.child import run
+from gputui.protocol.programs import SendFolder, packed
+
+MOST_BYTES = 2**28
+"""Of a packed folder."""
+SENT_BYTES = 2**19
+"""Of one message: a line is 1 MiB at most."""
+TAKEN_S = 60.0
+"""How long a host may take to keep a piece, or to unpack the whole."""
+
+
+class Bounded:
+    """A file that takes no more than `MOST_BYTES`."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file, self._left = file, MOST_BYTES
+
+    def write(self, data: bytes) -> int:
+        """Write; raises ClusterError past the bound."""
+        self._left -= len(data)
+        if self._left < 0:
+            raise ClusterError(
+                f"--send: more than {MOST_BYTES // 2**20} MiB when packed\n"
+                "  leave data out by a .gitignore, or copy it to the hosts and give --cwd"
+            )
+        return self._file.write(data)
+
+
+async def pack_folder(folder: str, archive: IO[bytes]) -> None:
+    """Pack a folder into a file, without what git ignores; raises ClusterError."""
+    names = ["."]
+    try:
+        command = ["git", "-C", folder, "ls-files", "-z", "-co", "--exclude-standard"]
+        listed = await run(command)
+        if listed.status == 0:
+            names = [each for each in listed.output.split("\0") if each]
+    except FileNotFoundError:  # without git nothing is ignored
+        pass
+    try:
+        await asyncio.to_thread(_pack, Path(folder), names, archive)
+    except OSError as error:
+        raise ClusterError(f"--send {folder}: {error.strerror or error}") from error
+
+
+def _pack(folder: Path, names: Iterable[str], archive: IO[bytes]) -> None:
+    folder.stat()
+    bounded: IO[bytes] = Bounded(archive)  # type: ignore[assignment]
+    with tarfile.open(fileobj=bounded, mode="w:gz", compresslevel=1) as tar:
+        for name in names:
+            if os.path.lexists(folder / name):  # git lists what was removed since
+                tar.add(folder / name, name, filter=_of_nobody)
+
+
+def _of_nobody(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    """Leave out whose a file is: there, it is that user's."""
+    member.uid = member.gid = 0
+    member.uname = member.gname = ""
+    return member
+
+
+async def send_folder(archive: IO[bytes], run: str, hosts: Iterable[FleetHost]) -> None:
+    """Have hosts unpack a folder for a run; raises ClusterError."""
+    await asyncio.gather(*(_send(archive.fileno(), run, host) for host in hosts))
+
+
+async def _send(archive: int, run: str, host: FleetHost) -> None:
+    start, data = 0, b"-"
+    while data:
+        data = await asyncio.to_thread(os.pread, archive, SENT_BYTES, start)
+        try:
+            async with asyncio.timeout(TAKEN_S):
+                taken = await host.ask_agent(SendFolder(run, start, packed(data)))
+        except TimeoutError as error:
+            why = f"{host.name} did not take the folder within {TAKEN_S:g} s"
+            raise ClusterError(why) from error
+        if taken.error:
+            raise ClusterError(f"{host.name} cannot keep the folder: {taken.error}")
+        start += len(data)

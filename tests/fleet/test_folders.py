@@ -1,0 +1,52 @@
+"""A folder packed for programs: what git ignores left out, bounded, and whatever is in it."""
+
+import io
+import os
+import subprocess
+import tarfile
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from gputui.errors import ClusterError
+from gputui.fleet import folders
+from gputui.fleet.folders import pack_folder
+
+
+async def names(folder: Path) -> set[str]:
+    with tempfile.TemporaryFile() as archive:
+        await pack_folder(str(folder), archive)
+        archive.seek(0)
+        with tarfile.open(fileobj=archive) as tar:
+            return {os.path.normpath(each.name) for each in tar}
+
+
+async def test_what_git_ignores_or_has_lost_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    for name in ("train.py", "new.py", "big.bin", "sub/a b.py", "gone.py"):
+        (tmp_path / name).write_text("x")
+    (tmp_path / "link").symlink_to("/etc/hostname")
+    (tmp_path / ".gitignore").write_text("*.bin\n")
+    git = ["git", "-C", str(tmp_path)]
+    subprocess.run([*git, "init", "-q"], check=True)
+    subprocess.run([*git, "add", "train.py", "gone.py"], check=True)
+    (tmp_path / "gone.py").unlink()
+    there = {"train.py", "new.py", "sub/a b.py", "link", ".gitignore"}
+    assert await names(tmp_path) == there
+    assert await names(tmp_path / "sub") == {"a b.py"}
+
+
+async def test_without_git_all_of_it_is_packed(tmp_path: Path) -> None:
+    (tmp_path / "sub" / "empty").mkdir(parents=True)
+    (tmp_path / "a.bin").write_text("x")
+    assert await names(tmp_path) == {".", "sub", "sub/empty", "a.bin"}
+
+
+async def test_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folders, "MOST_BYTES", 2**20)
+    (tmp_path / "a").write_bytes(os.urandom(2**21))
+    with pytest.raises(ClusterError, match="more than 1 MiB when packed"):
+        await pack_folder(str(tmp_path), io.BytesIO())
+    with pytest.raises(ClusterError, match="--send /none: No such file or directory"):
+        await pack_folder("/none", io.BytesIO())
