@@ -14,6 +14,7 @@ import contextlib
 import fcntl
 import json
 import os
+import signal
 import stat
 import tempfile
 import time
@@ -245,6 +246,13 @@ class Claims:
                 (self._folder / f"{uuid}.{os.getuid()}.note").unlink()
             os.close(self._held.pop(uuid))
 
+    def end_own(self, uuids: Collection[str]) -> None:
+        """Have other processes of this user end that do nothing but hold these."""
+        for claim in self.seen(uuids).values():
+            if claim.own and claim.pid and claim.note.only_held and not claim.ours:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(claim.pid, signal.SIGTERM)
+
     def _locked(self, name: str) -> int | None:
         """Return the locked file of that name, None where somebody else holds it."""
         for attempt in range(TRIES):
@@ -355,5 +363,6 @@ def _claim(holder: tuple[int | None, int | None], note: object) -> Claim:
     text, person = (
         safe(str(said.get(name, "")))[:MAX_NOTE_CHARACTERS] for name in ("text", "person")
     )
-    parsed = Note(text, since, until, idle_since, person)
-    return Claim(pid, None if uid is None else user_name(uid), parsed, ours=pid == os.getpid())
+    parsed = Note(text, since, until, idle_since, said.get("only_held") is True, person)
+    user = None if uid is None else user_name(uid)
+    return Claim(pid, user, parsed, ours=pid == os.getpid(), own=uid == os.getuid())

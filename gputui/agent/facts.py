@@ -14,6 +14,7 @@ from pathlib import Path
 
 from gputui.agent.gpu.watch import DeviceWatch
 from gputui.process.cgroups import Cgroups, memory
+from gputui.process.procfs import hides_others
 from gputui.protocol import VERSION
 from gputui.protocol.agent import Facts
 
@@ -77,6 +78,7 @@ def gather_facts(
         warnings=watch.warnings(),
         driver_version=watch.driver_version,
         gpus_known=watch.opened.is_set(),
+        others_hidden=hides_others(),
     )
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import os
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
@@ -9,7 +10,16 @@ from dataclasses import replace
 from gputui.agent.claims import Claims, claims_folder
 from gputui.errors import FolderError
 from gputui.model.readings import Note
-from gputui.protocol.agent import Claimed, ClaimGpus, Configure, ReleaseGpus, StandInLine
+from gputui.process import procfs
+from gputui.protocol.agent import (
+    Claimed,
+    ClaimGpus,
+    Configure,
+    EndClaims,
+    ProcessEnded,
+    ReleaseGpus,
+    StandInLine,
+)
 
 IDLE_S = 60.0
 """A GPU that has done nothing for so long is noted as idle."""
@@ -25,7 +35,7 @@ class HeldClaims:
         environ: Mapping[str, str],
         configure: Configure,
         idle_since: Mapping[str, float],
-        send: Callable[[Claimed], None],
+        send: Callable[[Claimed | ProcessEnded], None],
     ) -> None:
         """Send answers by `send`; `idle_since` has the GPUs that do nothing."""
         self.claims: Claims | None = None
@@ -42,7 +52,7 @@ class HeldClaims:
         except FolderError as error:
             self._problem = str(error)
 
-    def carry_out(self, order: StandInLine | ClaimGpus | ReleaseGpus) -> None:
+    def carry_out(self, order: StandInLine | ClaimGpus | ReleaseGpus | EndClaims) -> None:
         """Claim GPUs, release them or wait in line; report what came of a claim."""
         if (claims := self.claims) is None:
             self._send(Claimed(error=self._problem))
@@ -54,8 +64,11 @@ class HeldClaims:
                 case StandInLine(uuids, gpus, note):
                     claims.wait_in_line(uuids, gpus, note)
                 case ReleaseGpus(uuids):
-                    self._asked.difference_update(uuids)
-                    claims.release(uuids)
+                    self._release(uuids)
+                case EndClaims(uuids):
+                    claims.end_own(uuids)
+                case ClaimGpus(uuids, note, pid) if pid is not None:
+                    self._claim_for(pid, uuids, note)
                 case ClaimGpus(uuids, note):
                     ahead = tuple(each.holder.user or "somebody" for each in claims.ahead(uuids))
                     held = () if ahead else claims.claim(uuids, note)
@@ -65,6 +78,34 @@ class HeldClaims:
                     self._send(Claimed(held, ahead))
         except OSError as error:
             self._send(Claimed(error=f"claims: {error.strerror or error}"))
+
+    def _claim_for(self, pid: int, uuids: Collection[str], note: Note) -> None:
+        """Claim the GPUs that a process uses, until it ends."""
+        assert self.claims
+        if procfs.owner(pid) != os.getuid():
+            self._send(Claimed(error=f"process {pid} is none of yours"))
+            return
+        ended = os.pidfd_open(pid)
+        held = self.claims.claim(uuids, note)
+        if held:
+            os.close(ended)
+        else:
+            self._asked.update(uuids)
+            self._notes.update(dict.fromkeys(uuids, note))
+            loop = asyncio.get_running_loop()
+            loop.add_reader(ended, self._process_ended, pid, ended, uuids)
+        self._send(Claimed(held))
+
+    def _process_ended(self, pid: int, descriptor: int, uuids: Collection[str]) -> None:
+        asyncio.get_running_loop().remove_reader(descriptor)
+        os.close(descriptor)
+        self._release(uuids)
+        self._send(ProcessEnded(pid))
+
+    def _release(self, uuids: Collection[str]) -> None:
+        assert self.claims
+        self._asked.difference_update(uuids)
+        self.claims.release(uuids)
 
     def follow(self, devices: Collection[str]) -> None:
         """Claim the GPUs of the workers as far as nobody else has them, and release the others.

@@ -40,6 +40,7 @@ from gputui.protocol.agent import (
     ClaimGpus,
     Configure,
     Credentials,
+    EndClaims,
     Examine,
     Examined,
     FollowLogs,
@@ -292,7 +293,7 @@ class Supervisor:
                     server.close()
             case Credentials():
                 self._workers.trust(message)
-            case StandInLine() | ClaimGpus() | ReleaseGpus():
+            case StandInLine() | ClaimGpus() | ReleaseGpus() | EndClaims():
                 self._held_claims.carry_out(message)
             case StartWorkers():
                 self._workers.start(message)

@@ -1,12 +1,12 @@
 """Spans of time, sizes and numbers of GPUs, as options write them."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from gputui.client.sources import HostsInput
 from gputui.errors import UsageError
-from gputui.model.readings import Wanted
+from gputui.model.readings import DeviceReading, Wanted, is_free, users
 
 UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -48,3 +48,21 @@ def wanted_gpus(hosts: HostsInput, options: Mapping[str, Any]) -> Wanted:
         parse_size("--memory-free", memory_free),
         parse_span(span or "0"),
     )
+
+
+def gpu_filter(word: str) -> Callable[[DeviceReading, float], bool]:
+    """Return whether a GPU, at a moment, is one that a filter means; raises UsageError.
+
+    >>> gpu_filter("idle>1h")(DeviceReading("GPU-1", "0", "H100", idle_since=0.0), 3601.0)
+    True
+    """
+    if word == "free":
+        return lambda device, now: is_free(device)
+    if word.startswith("user:"):
+        return lambda device, now: word.removeprefix("user:") in users(device)
+    if word.startswith("idle>"):
+        least_s = parse_span(word.removeprefix("idle>"))
+        return lambda device, now: (
+            device.idle_since is not None and now - device.idle_since > least_s
+        )
+    raise UsageError(f"--only {word}: write free, user:NAME or 'idle>1h'")

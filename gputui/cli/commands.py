@@ -519,10 +519,15 @@ def doctor() -> None:
 
 @gputui.command()
 @hosts_argument
-@click.option("--by", type=click.Choice(["gpu", "user"]), default="gpu", help="A row for each.")
+@click.option(
+    "--by", type=click.Choice(["gpu", "host", "user"]), default="gpu", help="A row for each."
+)
+@click.option(
+    "--only", multiple=True, metavar="FILTER", help="free, user:NAME or 'idle>1h'; all must hold."
+)
 @json_option
 @click.option("--watch", is_flag=True, help="Print it again every two seconds.")
-@carried_out_in("hosts")
+@carried_out_in("sharing")
 def who() -> None:
     """Show whose GPU it is: users, processes and claims on HOSTS, without a cluster."""
 
@@ -532,7 +537,10 @@ def who() -> None:
 @gpu_options
 @click.option("--for", "span", metavar="SPAN", help="Release them after this, such as 4h.")
 @click.option("--note", default="", help="What for; shown to others.")
-@carried_out_in("hosts")
+@click.option("--pid", type=click.IntRange(1), help="Hold those of a process until it ends.")
+@click.option("--list", "listed", is_flag=True, help="Show your claims.")
+@click.option("--release", is_flag=True, help="End your claims of this kind.")
+@carried_out_in("sharing")
 def claim() -> None:
     """Hold free GPUs of HOSTS, so that others leave them alone, until ctrl+C."""
 

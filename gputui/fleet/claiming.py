@@ -9,7 +9,7 @@ from gputui.errors import ClusterError
 from gputui.model.claim_text import queue_lines
 from gputui.model.hosts import Host
 from gputui.model.readings import DeviceReading, Note, Wanted, is_free
-from gputui.protocol.agent import Claimed, ClaimGpus, ReleaseGpus, StandInLine, ToAgent
+from gputui.protocol.agent import Claimed, ClaimGpus, EndClaims, ReleaseGpus, StandInLine, ToAgent
 
 LOOK_S = 0.5
 """How often one who waits looks for free GPUs."""
@@ -30,6 +30,8 @@ class HostClaims:
         """Those that may be used, as they were read last."""
         self.lost = ""
         """Why the agent is gone; "" while it runs."""
+        self.over = False
+        """Whether the process has ended that GPUs were claimed for."""
         self._send = send
         self._answers: asyncio.Queue[Claimed] = asyncio.Queue()
         self._claiming = asyncio.Lock()
@@ -43,14 +45,29 @@ class HostClaims:
         self.lost = why
         self.answered(Claimed(error=why))
 
-    async def claim(self, uuids: Collection[str], note: Note) -> Claimed:
-        """Claim all of these or none."""
+    async def claim_for(self, pid: int, note: Note) -> tuple[DeviceReading, ...]:
+        """Claim the GPUs that a process uses, until it ends; raises ClusterError."""
+        used = tuple(d for d in self.devices if any(each.pid == pid for each in d.processes))
+        if not used:
+            raise ClusterError(f"{self.name}: process {pid} uses no GPU there; see gputui who")
+        claimed = await self.claim([device.uuid for device in used], note, pid)
+        if claimed != Claimed():
+            others = "somebody else claims its GPUs; see gputui who"
+            raise ClusterError(f"{self.name}: {claimed.error or others}")
+        return used
+
+    def end(self, uuids: Collection[str]) -> None:
+        """End this user's processes that do nothing but hold these."""
+        self._send(EndClaims(tuple(uuids)))
+
+    async def claim(self, uuids: Collection[str], note: Note, pid: int | None = None) -> Claimed:
+        """Claim all of these or none; with `pid`, until that process ends."""
         async with self._claiming:
             while not self._answers.empty():
                 self._answers.get_nowait()
             if self.lost:
                 return Claimed(error=self.lost)
-            self._send(ClaimGpus(tuple(uuids), note))
+            self._send(ClaimGpus(tuple(uuids), note, pid))
             try:
                 async with asyncio.timeout(CLAIMED_S):
                     return await self._answers.get()

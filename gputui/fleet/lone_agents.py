@@ -22,6 +22,7 @@ from gputui.protocol.agent import (
     Claimed,
     Facts,
     FromAgent,
+    ProcessEnded,
     Telemetry,
 )
 
@@ -62,6 +63,8 @@ class LoneAgent:
                 self.claims.devices = chosen_devices(self.host, message.devices)
             case Claimed():
                 self.claims.answered(message)
+            case ProcessEnded():
+                self.claims.over = True
 
     def _lose(self, what: str, error: Exception) -> None:
         if not isinstance(error, HostError):

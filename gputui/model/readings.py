@@ -48,6 +48,8 @@ class Note:
     """The promised end; nothing ends a claim but its holder."""
     idle_since: Moment | None = None
     """Since when its holder has seen the GPU do nothing."""
+    only_held: bool = False
+    """Whether its process does nothing but hold it: to end that releases it."""
     person: Name = ""
     """Who it is, on an account that people share."""
 
@@ -62,6 +64,8 @@ class Claim:
     note: Note = Note()
     ours: bool = False
     """Whether the agent that reads it holds it."""
+    own: bool = False
+    """Whether its holder is of the user whose agent reads it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -364,6 +364,15 @@ def environment(pid: int) -> frozenset[bytes]:
         return frozenset()
 
 
+def hides_others(pid: int = 1) -> bool:
+    """Return whether /proc hides what others may see of a process (hidepid=)."""
+    try:
+        read_bytes(f"/proc/{pid}/cmdline")
+    except OSError:
+        return True
+    return False
+
+
 def is_stopped(pid: int) -> bool:
     """Return whether a signal has stopped a process."""
     found = process_stat(pid)

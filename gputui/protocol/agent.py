@@ -125,6 +125,15 @@ class ClaimGpus:
 
     uuids: Devices[Name]
     note: Note
+    pid: Pid | None = None
+    """Release them, and say `ProcessEnded`, when this process of the agent's user has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndClaims:
+    """End the processes of the agent's user that do nothing but hold these."""
+
+    uuids: Devices[Name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +211,7 @@ ToAgent = (
     | StandInLine
     | ClaimGpus
     | ReleaseGpus
+    | EndClaims
     | StartWorkers
     | StopWorkers
     | RestartWorkers
@@ -262,6 +272,8 @@ class Facts:
     """Whether NVML has said which GPUs there are, or that there can be none."""
     clusters: Few[Name] = ()
     """Other clusters of this user that have an agent on this host, by name."""
+    others_hidden: bool = False
+    """Whether /proc hides the processes of others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,6 +336,13 @@ class Examined:
     """The answer to `Examine`."""
 
     found: ExaminedHost
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessEnded:
+    """A process has ended whose GPUs were claimed for it; they are released."""
+
+    pid: Pid
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,6 +413,7 @@ FromAgent = (
     | Reached
     | Listening
     | Claimed
+    | ProcessEnded
     | Examined
     | ForkserverReady
     | WorkerStarted

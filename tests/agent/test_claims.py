@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 
+import gputui
 from gputui.agent import claims
 from gputui.agent.claims import Claims, claims_folder
 from gputui.errors import FolderError
@@ -24,6 +26,7 @@ from tests.system.conftest import wait_until
 
 ALICE, BOB, CAROL = 61001, 61002, 61003
 GPUS = tuple(f"GPU-{number}" for number in range(4))
+ROOT = str(Path(gputui.__file__).parent.parent)
 TEXT = Note("training", since=1.0, until=2.0)
 
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="users are played by root alone")
@@ -342,3 +345,18 @@ def test_a_clock_that_is_set_back_changes_no_order(
     mine.wait_in_line(GPUS, 1, TEXT)
     assert [each.holder.user for each in mine.ahead(GPUS)] == [str(ALICE)]
     mine.leave_line()
+
+
+@pytest.mark.parametrize(("option", "hidden"), [("hidepid=2", True), ("hidepid=0", False)])
+def test_it_is_known_where_proc_hides_others(option: str, hidden: bool) -> None:
+    ask = "import gputui.process.procfs as p; print(p.hides_others())"
+    line = (
+        f"mount -t proc -o {option} proc /proc && "
+        f"setpriv --reuid {ALICE} --regid {ALICE} --clear-groups {sys.executable} -c '{ask}'; "
+        "exit $?"  # not exec: the first process is to be another user's
+    )
+    command = ["unshare", "--mount", "--pid", "--fork", "sh", "-c", line]
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd="/", env={"PYTHONPATH": ROOT}
+    )
+    assert done.stdout == f"{hidden}\n", done.stderr

@@ -43,7 +43,7 @@ def test_who_shows_a_claim_with_its_note_and_promised_end(gputui: Command) -> No
     assert claim["text"] == "training" and 3500 < claim["until"] - time.time() <= 3600
     table = gputui("who").stdout
     assert table.splitlines()[0].split() == [
-        *("host", "gpu", "model", "util", "memory", "user", "since", "claim")
+        *("host", "gpu", "model", "util", "memory", "user", "since", "idle", "claim")
     ]
     assert "training · for 59m more" in table and "free" in table
 
@@ -92,7 +92,8 @@ def test_one_who_does_not_wait_comes_after_those_who_do(gputui: Command) -> None
     wait_until(lambda: all(gpu["waiting"] for gpu in gpus(gputui)))
     done = gputui("claim", "-n", "1")
     assert (done.returncode, done.stdout) == (3, "")
-    assert "waited first; add --wait 2h to stand in line" in done.stderr
+    assert "waited first" in done.stderr
+    assert "add --wait 2h to stand in line" in done.stderr
 
 
 @pytest.mark.slow
@@ -134,3 +135,63 @@ def test_a_host_without_a_gpu_is_named(gputui: Command) -> None:
     done = gputui("who")
     assert done.returncode == 0
     assert done.stderr.startswith("gputui: localhost: no GPU: ")
+
+
+def test_ones_own_claims_are_listed_and_released(gputui: Command) -> None:
+    holder = holding(gputui, "-n", "2", "--note", "training")
+    listed = gputui("claim", "--list").stdout.splitlines()
+    assert [line.split()[:2] for line in listed] == [["localhost", "0"], ["localhost", "1"]]
+    assert all("training" in line for line in listed)
+    assert gputui("claim", "--release").returncode == 0
+    assert holder.wait(20) == 3
+    assert all(gpu["free"] for gpu in gpus(gputui))
+    assert gputui("claim", "--list").stdout == ""
+
+
+def test_a_claim_for_a_process_lasts_as_long_as_that(gputui: Command) -> None:
+    sleeper = subprocess.Popen(["sleep", "120"])
+    try:
+        used = {"processes": [{"pid": sleeper.pid, "memory_mib": 60_000}]}
+        gputui.env["GPUTUI_FAKE_NVML"] = json.dumps({"gpus": [{}, used]})
+        claiming = holding(gputui, "--pid", str(sleeper.pid))
+        claims = [gpu["claim"] for gpu in gpus(gputui)]
+        assert claims[0] is None and claims[1]["text"] == f"process {sleeper.pid}"
+        assert "uses no GPU there" in gputui("claim", "--pid", str(claiming.pid)).stderr
+    finally:
+        sleeper.kill()
+        sleeper.wait()
+    assert claiming.wait(20) == 0
+    assert gpus(gputui)[1]["claim"] is None
+
+
+def test_who_sums_by_host_and_leaves_out_what_no_filter_means(gputui: Command) -> None:
+    holding(gputui, "-n", "3")
+    table = gputui("who", "--by", "host").stdout.splitlines()
+    assert table[0].split() == ["host", "gpus", "free", "memory", "power", "idle"]
+    assert table[1].split()[:3] == ["localhost", "4", "1"]
+    rows = gputui("who", "--only", "free").stdout.splitlines()[1:]
+    assert [row.split()[1] for row in rows] == ["3"]
+    user = gpus(gputui)[0]["claim"]["user"]
+    assert len(gputui("who", "--only", f"user:{user}").stdout.splitlines()) == 4
+    assert len(gputui("who", "--only", "idle>1h").stdout.splitlines()) == 1
+    refused = gputui("who", "--only", "mine")
+    assert refused.returncode == 2
+    assert "--only mine: write free, user:NAME or 'idle>1h'" in refused.stderr
+
+
+def test_who_asks_a_running_head_of_these_hosts_rather_than_the_hosts(
+    gputui: Command, tmp_path: Path
+) -> None:
+    hosts = tmp_path / "lab.txt"
+    hosts.write_text("localhost")
+    assert gputui("up", str(hosts), "--gpus", "1").returncode == 0
+    try:
+        # An agent of its own would find two GPUs now.
+        gputui.env["GPUTUI_FAKE_NVML"] = json.dumps({"gpus": 2})
+        (host,) = json.loads(gputui("who", str(hosts), "--json").stdout)
+        assert len(host["gpus"]) == 4
+        assert [bool(gpu["claim"]) for gpu in host["gpus"]] == [True, False, False, False]
+    finally:
+        gputui("down", "lab")
+    (host,) = json.loads(gputui("who", str(hosts), "--json").stdout)
+    assert len(host["gpus"]) == 2

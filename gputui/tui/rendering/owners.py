@@ -4,7 +4,7 @@
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -63,8 +63,8 @@ def owner_line(device: DeviceReading, now: float) -> Line:
 
 
 @dataclass(frozen=True, slots=True)
-class UserSum:
-    """What one user has on all hosts."""
+class GpuSum:
+    """What one user has on all hosts, or one host has."""
 
     name: str
     devices: tuple[tuple[str, DeviceReading], ...]
@@ -85,14 +85,23 @@ class UserSum:
         return sum(device.power_w or 0.0 for _, device in self.devices)
 
 
-def by_user(devices: Iterable[tuple[str, DeviceReading]], now: float) -> list[UserSum]:
+def by_user(devices: Iterable[tuple[str, DeviceReading]], now: float) -> list[GpuSum]:
     """Return every user, those with the most GPUs first; one GPU may have several users."""
+    return gpu_sums(devices, now, lambda name, device: users(device))
+
+
+def gpu_sums(
+    devices: Iterable[tuple[str, DeviceReading]],
+    now: float,
+    names: Callable[[str, DeviceReading], Iterable[str]],
+) -> list[GpuSum]:
+    """Return the sum over the devices of each name; those with the most GPUs first."""
     found: dict[str, list[tuple[str, DeviceReading]]] = defaultdict(list)
     for name, device in devices:
-        for user in users(device):
-            found[user].append((name, device))
+        for each in names(name, device):
+            found[each].append((name, device))
     sums = []
     for user, some in sorted(found.items(), key=lambda each: (-len(each[1]), each[0])):
         starts = [device.idle_since for _, device in some if device.idle_since is not None]
-        sums.append(UserSum(user, tuple(some), sum(now - start for start in starts)))
+        sums.append(GpuSum(user, tuple(some), sum(now - start for start in starts)))
     return sums

@@ -10,16 +10,16 @@ from gputui.tui.filter import Fields
 from gputui.tui.rendering import Line, fitted
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.columns import Column, text_column
-from gputui.tui.rendering.owners import UserSum, by_user, owner_line
+from gputui.tui.rendering.owners import GpuSum, by_user, owner_line
 from gputui.tui.views.listing import Listing, order_commands
 from gputui.tui.watched import Watched
 
 
-def _whole_memory(user: UserSum) -> str:
+def _whole_memory(user: GpuSum) -> str:
     return fmt.memory(*user.memory_bytes)
 
 
-USER_COLUMNS: tuple[Column[UserSum], ...] = (
+USER_COLUMNS: tuple[Column[GpuSum], ...] = (
     text_column("USER", 16, 0, lambda u: fmt.safe(u.name), lambda u: "title", lambda u: u.name),
     text_column(
         "GPUS", 5, 0, lambda u: str(len(u.devices)), sort=lambda u: len(u.devices), right=True
@@ -37,7 +37,7 @@ USER_COLUMNS: tuple[Column[UserSum], ...] = (
 )  # fmt: skip
 
 
-class UsersView(Listing[UserSum]):
+class UsersView(Listing[GpuSum]):
     """Everybody who has a GPU, by a claim or a process, and what they have."""
 
     NAME = "users"
@@ -55,12 +55,12 @@ class UsersView(Listing[UserSum]):
     )
     COMMANDS: ClassVar[tuple[Command, ...]] = order_commands("users")
 
-    def values(self, watched: Watched) -> Iterable[UserSum]:
+    def values(self, watched: Watched) -> Iterable[GpuSum]:
         """Return all users, those with the most GPUs first."""
         now = watched.snapshot.taken_at if watched.snapshot else 0.0
         return by_user(((slot.key, slot.device) for slot in watched.slots if slot.device), now)
 
-    def about(self, value: UserSum, width: int, height: int) -> list[Line]:
+    def about(self, value: GpuSum, width: int, height: int) -> list[Line]:
         """Describe each GPU that the user has."""
         snapshot = self.screen_app.watched.snapshot
         now = snapshot.taken_at if snapshot else 0.0
@@ -69,7 +69,7 @@ class UsersView(Listing[UserSum]):
             for name, device in value.devices
         ]
 
-    def open(self, value: UserSum) -> None:
+    def open(self, value: GpuSum) -> None:
         """Show the user's GPUs in the fleet."""
         self.screen_app.go_to("fleet", value.devices[0][0])
 

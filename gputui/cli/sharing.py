@@ -1,0 +1,265 @@
+"""`who` and `claim`: whose GPUs these are, and holding some, without a cluster."""
+
+import asyncio
+import json
+import math
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import asdict
+from typing import Any
+
+from gputui.cli.amounts import gpu_filter, parse_size, parse_span
+from gputui.cli.hosts import fleet_settings
+from gputui.cli.terminal import ask_here
+from gputui.client.head_connection import HeadConnection
+from gputui.client.sources import HostsInput, read_hosts
+from gputui.errors import ClusterError, ExitCode, GputuiError, HostError, UsageError
+from gputui.fleet.checks import chosen_devices
+from gputui.fleet.claiming import Picked, hold
+from gputui.fleet.lone_agents import LoneAgent, lone_agents
+from gputui.model.claim_text import claim_text, used_since
+from gputui.model.plain_text import aligned, safe, safe_lines
+from gputui.model.readings import DeviceReading, Note, Wanted, is_free, users
+from gputui.model.snapshot import HostState, Snapshot
+from gputui.protocol.connection_file import running_clusters
+from gputui.protocol.frontend import SnapshotTaken
+from gputui.tui.rendering.format import age, memory, number, percent
+from gputui.tui.rendering.owners import gpu_sums
+
+WATCH_S = 2.0
+RELEASED_S = 10.0
+"""How long a claim may take to end."""
+
+Seen = tuple[dict[str, tuple[DeviceReading, ...]], dict[str, str]]
+"""The GPUs of each host that answered, and why the others did not."""
+
+
+async def who(hosts: str | None, by: str, only: tuple[str, ...], as_json: bool, watch: bool) -> int:
+    """Print every GPU with its users and its claim; 3 where no host answered."""
+    filters = [gpu_filter(word) for word in only]
+    async for up, failed in _readings(read_hosts(hosts)):
+        now = time.time()
+        devices = [
+            (name, device)
+            for name, some in up.items()
+            for device in some
+            if all(keeps(device, now) for keeps in filters)
+        ]
+        if as_json:
+            rows: list[dict[str, Any]] = [
+                {"host": name, "gpus": [as_object(each) for host, each in devices if host == name]}
+                for name in up
+            ]
+            rows += [{"host": name, "error": reason} for name, reason in failed.items()]
+            shown = json.dumps(rows, indent=1)
+        elif by == "gpu":
+            shown = "\n".join(aligned(by_gpu(devices, now)))
+        else:
+            shown = "\n".join(aligned(sums(devices, by, now)))
+        print(safe_lines(shown), flush=True)
+        if not watch:
+            return int(ExitCode.DONE if up else ExitCode.NO_CLUSTER)
+        await asyncio.sleep(WATCH_S)
+    raise ClusterError("the cluster that watched these hosts has ended")
+
+
+async def _readings(hosts: HostsInput) -> AsyncIterator[Seen]:
+    """Yield what a running head says of these hosts; where none watches them, their agents."""
+    watching = [each for each in running_clusters() if hosts.source == each.hosts_source != ""]
+    names = {host.name for host in hosts.hosts}
+    for cluster in watching:
+        try:
+            opening = HeadConnection.open(cluster.socket, frontend="command", snapshots=True)
+            async with await opening as connection:
+                async for message in connection.messages():
+                    if isinstance(message, SnapshotTaken):
+                        if {each.name for each in message.snapshot.hosts} != names:
+                            break
+                        yield _of_snapshot(hosts, message.snapshot)
+                else:
+                    return
+        except GputuiError:
+            continue
+    async with lone_agents(hosts.hosts, fleet_settings(), ask_here) as found:
+        up, failed = _apart(found)
+        for host in up:
+            if host.facts.others_hidden:
+                said = "others' processes are hidden there (hidepid): their users are unknown"
+                print(safe(f"gputui: {host.host.name}: {said}"), file=sys.stderr)
+            if not host.claims.devices:
+                why = "; ".join(host.facts.warnings) or "none that may be used"
+                print(f"gputui: {host.host.name}: no GPU: {safe(why)}", file=sys.stderr)
+        reasons = {each.host: each.reason for each in failed}
+        while True:
+            lost = {each.host.name: each.claims.lost for each in up if each.claims.lost}
+            yield {e.host.name: e.claims.devices for e in up if not e.claims.lost}, reasons | lost
+
+
+def _of_snapshot(hosts: HostsInput, snapshot: Snapshot) -> Seen:
+    lines = {host.name: host for host in hosts.hosts}
+    up, failed = {}, {}
+    for each in snapshot.hosts:
+        if each.state is HostState.READY:
+            up[each.name] = chosen_devices(lines[each.name], each.devices)
+        else:
+            failed[each.name] = each.reason or each.state
+    return up, failed
+
+
+def _apart(
+    found: Iterable[LoneAgent | HostError],
+) -> tuple[tuple[LoneAgent, ...], tuple[HostError, ...]]:
+    """Return the hosts that answered, and why the others did not, which is printed."""
+    found = tuple(found)
+    failed = tuple(each for each in found if isinstance(each, HostError))
+    for error in failed:
+        print(f"gputui: {safe(str(error))}", file=sys.stderr)
+    return tuple(each for each in found if isinstance(each, LoneAgent)), failed
+
+
+def as_object(device: DeviceReading) -> dict[str, Any]:
+    """Return one GPU of `who --json`."""
+    return {
+        "gpu": device.label,
+        "uuid": device.uuid,
+        "model": device.name,
+        "free": is_free(device),
+        "utilization_percent": device.utilization_percent,
+        "memory_used_bytes": device.memory_used_bytes,
+        "memory_total_bytes": device.memory_total_bytes,
+        "power_w": device.power_w,
+        "processes": [
+            {key: value for key, value in asdict(each).items() if key != "owner"}
+            for each in device.processes
+        ],
+        "claim": device.claim
+        and {"pid": device.claim.pid, "user": device.claim.user} | asdict(device.claim.note),
+        "waiting": list(device.waiting),
+        "idle_since": device.idle_since,
+    }
+
+
+def by_gpu(devices: Iterable[tuple[str, DeviceReading]], now: float) -> list[list[str]]:
+    """Return a row for each GPU, under a head."""
+    rows = [["host", "gpu", "model", "util", "memory", "user", "since", "idle", "claim"]]
+    for host, device in devices:
+        since = used_since(device)
+        rows.append(
+            [
+                host,
+                device.label,
+                device.name,
+                percent(device.utilization_percent),
+                memory(device.memory_used_bytes, device.memory_total_bytes),
+                ", ".join(users(device)) or ("free" if is_free(device) else "–"),
+                "–" if since is None else age(now - since),
+                "–" if device.idle_since is None else age(now - device.idle_since),
+                claim_text(device, now) or "–",
+            ]
+        )
+    return rows
+
+
+def sums(devices: Iterable[tuple[str, DeviceReading]], by: str, now: float) -> list[list[str]]:
+    """Return a row for each user or host, under a head: GPUs, memory, power, and idle hours."""
+
+    def names(host: str, device: DeviceReading) -> tuple[str, ...]:
+        return users(device) if by == "user" else (host,)
+
+    rows = [[by, "gpus", "free", "memory", "power", "idle"]]
+    for each in gpu_sums(devices, now, names):
+        free = sum(is_free(device) for _, device in each.devices)
+        counts = [str(len(each.devices)), str(free), memory(*each.memory_bytes)]
+        rows.append(
+            [each.name, *counts, f"{number(each.power_w)} W", f"{each.idle_s / 3600:.1f} h"]
+        )
+    return rows
+
+
+async def claim(
+    hosts: str | None,
+    gpus: int | None,
+    span: str | None,
+    note: str,
+    wait: str | None,
+    memory_free: str,
+    pid: int | None,
+    listed: bool,
+    release: bool,
+) -> int:
+    """Hold GPUs until it is interrupted, or for a span; 3 where they cannot be had.
+
+    Or list one's own claims, or release those that such commands hold.
+    """
+    if (pid, listed, release).count(None) + (listed, release).count(False) < 2:
+        raise UsageError("give one of --pid, --list and --release")
+    if (pid or listed or release) and (gpus or wait or memory_free):
+        raise UsageError("-n, --wait and --memory-free: for GPUs that are free; leave them out")
+    read = read_hosts(hosts)
+    if pid and len(read.hosts) > 1:
+        raise UsageError("--pid: a process is on one host; name that one")
+    hold_s = parse_span(span) if span else None
+    wait_s, now = parse_span(wait or "0"), time.time()
+    text = note or (f"process {pid}" if pid else "")
+    shown = Note(text, since=now, until=None if hold_s is None else now + hold_s, only_held=True)
+    wanted = Wanted(gpus or 1, 0, parse_size("--memory-free", memory_free), wait_s)
+    async with lone_agents(read.hosts, fleet_settings(), ask_here) as found:
+        up, _ = _apart(found)
+        if not up:
+            raise ClusterError("no host answered")
+        if listed or release:
+            return await _own_claims(up, release)
+        if pid:
+            held: Picked = [(up[0].claims, await up[0].claims.claim_for(pid, shown))]
+        else:
+            held = await hold([host.claims for host in up], wanted, shown, _say())
+        for claims, devices in held:
+            for device in devices:
+                print(safe(f"{claims.name}  {device.label}  {device.uuid}"), flush=True)
+        until = "ctrl+C" if pid is None else f"process {pid} ends, or ctrl+C"
+        how = f"until {until}" if hold_s is None else f"for {age(hold_s)}"
+        print(f"gputui: held {how}", file=sys.stderr)
+        end = time.monotonic() + (math.inf if hold_s is None else hold_s)
+        while (left_s := end - time.monotonic()) > 0:
+            if lost := [claims for claims, _ in held if claims.lost]:
+                raise ClusterError(f"{lost[0].name}: {lost[0].lost}; its GPUs are not held")
+            if pid and up[0].claims.over:
+                break
+            await asyncio.sleep(min(1.0, left_s))
+    return int(ExitCode.DONE)
+
+
+def _say() -> Callable[[str], None]:
+    """Return a function that prints why one waits, when that has changed."""
+    last = ""
+
+    def say(why: str) -> None:
+        nonlocal last
+        first = why.partition("\n")[0]
+        if first != last:
+            last = first
+            print(f"gputui: waiting: {safe_lines(why)}", file=sys.stderr, flush=True)
+
+    return say
+
+
+async def _own_claims(up: Iterable[LoneAgent], release: bool) -> int:
+    """Print this user's claims; release those that only a `gputui claim` holds."""
+    for host in up:
+        own = [each for each in host.claims.devices if each.claim and each.claim.own]
+        for device in own:
+            words = [host.host.name, device.label, claim_text(device, time.time())]
+            assert device.claim
+            if release and not device.claim.note.only_held:
+                words.append("a cluster or program has it: end that")
+            print(safe("  ".join(words)), flush=True)
+        ending = [each.uuid for each in own if each.claim and each.claim.note.only_held]
+        if release and ending:
+            host.claims.end(ending)
+            until = time.monotonic() + RELEASED_S
+            while any(each.claim and each.uuid in ending for each in host.claims.devices):
+                if time.monotonic() > until:
+                    raise ClusterError(f"{host.host.name}: not released within {RELEASED_S:g} s")
+                await asyncio.sleep(0.1)
+    return int(ExitCode.DONE)
