@@ -47,6 +47,8 @@ from gputui.protocol.programs import (
 
 LOOK_S = 0.5
 """How often the memory of programs with a limit is read."""
+HOST_WINDOW_BYTES = 2**22
+"""What all programs may have printed that was not taken: a channel has room to send it again."""
 DRAINED_S = 0.2
 """How long the output of an ended program may stay open: all that could write to it was ended."""
 
@@ -69,7 +71,7 @@ class Programs:
             return
         if order.sent:
             order = replace(order, cwd=str(self.folders.path(_run(order.program))))
-        program = Program(order, self._environ, self._send)
+        program = Program(order, self._environ, self._send, self._window)
         self._programs[order.program] = program
         if child := program.start():
             self._tasks.start(program.attend(child), order.program)
@@ -118,6 +120,10 @@ class Programs:
         await self.end(EndPrograms(tuple(self._programs), grace_s))
         await self._tasks.close()
 
+    def _window(self) -> int:
+        """Return how many bytes of each program's output may be untaken."""
+        return min(WINDOW_BYTES, HOST_WINDOW_BYTES // len(self._programs))
+
     def _failed(self, program: str, error: Exception) -> None:
         self._send(ProgramExited(program, NOT_RUN, words(error)))
 
@@ -126,9 +132,14 @@ class Program:
     """One program, from its start until it is ended."""
 
     def __init__(
-        self, order: StartProgram, environ: Mapping[str, str], send: Callable[[FromProgram], None]
+        self,
+        order: StartProgram,
+        environ: Mapping[str, str],
+        send: Callable[[FromProgram], None],
+        window: Callable[[], int],
     ) -> None:
         self._order = order
+        self._window = window
         self._environ = {**environ, **dict(order.env)}
         self._send = send
         self._child: Child | None = None
@@ -163,6 +174,11 @@ class Program:
         if await asyncio.to_thread(_reaches, self.pid, self._order.memory_limit_bytes):
             self._over_limit = True
             self._kill()
+
+    @property
+    def _room(self) -> int:
+        """How many bytes may be read before output is taken."""
+        return self._window() - (self._written - self._taken)
 
     def start(self) -> Child | None:
         """Start it; None where it could not be, which is reported as its end."""
@@ -202,7 +218,7 @@ class Program:
         self._taken = max(self._taken, end)
         while self._untaken and self._untaken[0].start < self._taken:
             self._untaken.popleft()
-        if self._waits and self._written - self._taken < WINDOW_BYTES:
+        if self._waits and self._room > 0:
             self._waits = False
             for descriptor in self._reading:
                 asyncio.get_running_loop().add_reader(descriptor, self._read, descriptor)
@@ -290,8 +306,13 @@ class Program:
 
     def _read(self, descriptor: int) -> None:
         """Read a piece of its output and send it."""
+        if self._room <= 0:
+            self._waits = True
+            for each in self._reading:
+                asyncio.get_running_loop().remove_reader(each)
+            return
         try:
-            data = os.read(descriptor, PIECE_BYTES)
+            data = os.read(descriptor, min(PIECE_BYTES, self._room))
         except BlockingIOError:
             return
         except OSError:  # a terminal that nobody has open any more
@@ -306,10 +327,6 @@ class Program:
         self._written += len(data)
         self._untaken.append(piece)
         self._send(piece)
-        if self._written - self._taken >= WINDOW_BYTES:
-            self._waits = True
-            for each in self._reading:
-                asyncio.get_running_loop().remove_reader(each)
 
     def _write(self) -> None:
         """Write what has come for its stdin, and close it at the end."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gputui.agent.programs import LOOK_S
-from gputui.protocol.agent import Ping, Pong
+from gputui.protocol.agent import Ping, Pong, Telemetry
 from gputui.protocol.programs import (
     PIECE_BYTES,
     WINDOW_BYTES,
@@ -169,6 +169,25 @@ async def test_a_gigabyte_waits_for_its_reader(host: Programs) -> None:
     host.send(OutputTaken(NAME, got))
     assert (await host.wait_for(ProgramOutput)).start == got
     host.send(SignalProgram(NAME, signal.SIGKILL))
+
+
+async def test_what_many_programs_print_can_be_sent_again(host: Programs) -> None:
+    names = {f"run/{rank}" for rank in range(40)}
+    for name in names:
+        host.run("head", "-c", "1000000", "/dev/zero", name=name)
+    seen = 1
+    while seen:
+        await host.wait_for(Telemetry)
+        seen = sum(isinstance(each, ProgramOutput) for each in host.seen) or len(
+            names - {each.program for each in host.seen if isinstance(each, ProgramStarted)}
+        )
+        host.seen = [each for each in host.seen if not isinstance(each, ProgramOutput)]
+    await host.hang_up()
+    await host.connect()
+    while names:
+        names.discard((await host.wait_for(ProgramOutput)).program)
+    host.send(Ping(1))
+    await host.wait_for(Pong, lambda pong: pong.number == 1)
 
 
 async def test_a_head_that_comes_back_gets_what_was_not_taken(host: Programs) -> None:
