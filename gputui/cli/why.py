@@ -8,12 +8,14 @@ import asyncio
 import json
 import sys
 import time
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
 from gputui.cli.clusters import chosen_cluster, remote_head
 from gputui.client.head_connection import HeadConnection
 from gputui.errors import ExitCode
+from gputui.model.alarms import RAISED_AFTER_S, AlarmKind
 from gputui.model.examination import ExaminedHost, ExaminedScheduler
 from gputui.model.plain_text import safe
 from gputui.model.snapshot import Event, Snapshot
@@ -101,7 +103,21 @@ async def _examined(connection: HeadConnection, heard: Heard, *, logs: bool) -> 
         if logs:
             await asyncio.sleep(LOGS_S)
         assert heard.snapshot
-        return Evidence(heard.snapshot, found.hosts, found.scheduler)
+        hanging = hangs_since(heard.events)
+        now = heard.snapshot.taken_at
+        hangs_s = {gpu: now - since for gpu, since in hanging.items()}
+        return Evidence(heard.snapshot, found.hosts, found.scheduler, hangs_s)
+
+
+def hangs_since(events: Iterable[Event]) -> dict[str, float]:
+    """Return since when GPUs have looked busy at idle power, by the events of that alarm."""
+    found: dict[str, float] = {}
+    for event in events:
+        if event.kind == "alarm" and event.text.startswith(AlarmKind.HANGS):
+            found[event.subject] = event.at - RAISED_AFTER_S[AlarmKind.HANGS]
+        elif event.kind == "recovered" and event.text.endswith(AlarmKind.HANGS):
+            found.pop(event.subject, None)
+    return found
 
 
 def _no_answer(cluster: ConnectionFile | None) -> Verdict:

@@ -196,6 +196,7 @@ def described(kind: AlarmKind, slot: Slot | None) -> str:
         return kind.value
     details = {
         AlarmKind.THROTTLED: ", ".join(device.throttle_reasons),
+        AlarmKind.HANGS: f"{device.power_w or 0:.0f} W, {device.utilization_percent or 0:.0f} %",
         AlarmKind.ECC: f"{device.ecc_errors} uncorrected",
         AlarmKind.FOREIGN: "; ".join(
             f"{process.user or 'unknown user'}: {process.command or process.pid}"

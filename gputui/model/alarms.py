@@ -2,14 +2,14 @@
 
 A condition is an alarm once it has held for a while, and no longer once it has not held for a
 while, so that a reading on the edge does not blink. High utilisation is what people want and no
-alarm.
+alarm, unless the card takes no power for it.
 """
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from gputui.model.readings import Owner
+from gputui.model.readings import Owner, seems_to_hang
 from gputui.model.slots import Slot, SlotState
 from gputui.model.snapshot import AWAY, ClusterState, HostState, Snapshot, WorkerState
 
@@ -30,6 +30,7 @@ class AlarmKind(StrEnum):
     WRONG_DEVICE = "wrong GPU"
     CRASHED = "worker crashed"
     CRASH_LOOP = "crash loop"
+    HANGS = "busy at idle power"
     ECC = "ECC errors"
     THROTTLED = "throttled"
     MEMORY = "memory full"
@@ -39,6 +40,7 @@ class AlarmKind(StrEnum):
 
 RAISED_AFTER_S = {
     AlarmKind.NO_WORKERS: 3.0,
+    AlarmKind.HANGS: 60.0,
     AlarmKind.THROTTLED: 5.0,
     AlarmKind.MEMORY: 3.0,
     AlarmKind.FOREIGN: 3.0,
@@ -54,6 +56,7 @@ SERIOUS = frozenset(
         AlarmKind.WRONG_DEVICE,
         AlarmKind.CRASHED,
         AlarmKind.CRASH_LOOP,
+        AlarmKind.HANGS,
         AlarmKind.ECC,
     }
 )
@@ -186,6 +189,8 @@ def _of_device(slot: Slot, was_full: bool) -> Iterator[tuple[str, AlarmKind]]:
     assert device is not None
     if device.throttle_reasons:
         yield slot.key, AlarmKind.THROTTLED
+    if seems_to_hang(device):
+        yield slot.key, AlarmKind.HANGS
     if device.ecc_errors:
         yield slot.key, AlarmKind.ECC
     used, total = device.memory_used_bytes, device.memory_total_bytes

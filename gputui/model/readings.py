@@ -111,6 +111,8 @@ class DeviceReading:
     temperature_c: Celsius | None = None
     power_w: Watts | None = None
     power_limit_w: Watts | None = None
+    idle_power_w: Watts | None = None
+    """What it last took while it had been idle for some seconds; None before it ever was."""
     sm_clock_mhz: Megahertz | None = None
     throttle_reasons: Few[Name] = ()
     """Only those that matter: thermal, power brake, hardware slowdown; not idle."""
@@ -165,6 +167,29 @@ class HostReading:
         """The rate at which it receives and sends."""
         received, sent = self.network_receive_bytes_per_s, self.network_send_bytes_per_s
         return None if received is None or sent is None else received + sent
+
+
+HANGING_PERCENT = 95.0
+HANGING_SHARE = 0.1
+"""Of the power between a card's idle and its limit; a kernel that spins takes 8 % at most of it."""
+
+
+def seems_to_hang(device: DeviceReading) -> bool:
+    """Return whether a GPU looks busy at the power of an idle one.
+
+    Measured on an H100 that takes 119 W when idle and 700 W at most: a kernel that spins takes
+    119 to 167 W, a matrix product 621 W.
+
+    >>> gpu = DeviceReading("u", "0", "H100", utilization_percent=100, power_limit_w=700)
+    >>> from dataclasses import replace
+    >>> [seems_to_hang(replace(gpu, idle_power_w=119, power_w=watts)) for watts in (167, 621)]
+    [True, False]
+    """
+    busy, power = device.utilization_percent, device.power_w
+    idle, limit = device.idle_power_w, device.power_limit_w
+    if busy is None or power is None or idle is None or limit is None or not device.usable:
+        return False
+    return busy >= HANGING_PERCENT and power < idle + HANGING_SHARE * (limit - idle)
 
 
 UNREAD = HostReading()

@@ -206,3 +206,11 @@ def test_a_missing_pynvml_names_what_to_install(nvml, monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", None)
     with pytest.raises(DevicesError, match="nvidia-ml-py"):
         Nvml.open()
+
+
+def test_the_power_of_an_idle_card_is_known_once_it_has_idled_for_some_seconds(nvml):
+    nvml.set(gpus=[{"power_mw": 119_000}])
+    (gpu,) = gpus()
+    assert [gpu.read()[0].idle_power_w for _ in range(6)] == [None] * 4 + [119.0] * 2
+    nvml.set(gpus=[{"power_mw": 600_000, "utilization": 99}])
+    assert gpu.read()[0].idle_power_w == 119.0

@@ -2,10 +2,15 @@
 
 from dataclasses import dataclass, field, replace
 
+from gputui.cli.why import hangs_since
 from gputui.head.cluster_view import AlarmWatch
+from gputui.model.examination import ExaminedScheduler
 from gputui.model.readings import DeviceProcess, Owner
-from gputui.model.snapshot import Severity, Snapshot, WorkerState
+from gputui.model.snapshot import Event, Severity, Snapshot, WorkerState
+from gputui.model.verdicts import Evidence, verdicts
 from tests.tui.build import EPOCH, device, host, snapshot, worker
+
+CALM = (Severity.INFO, "h:gpu0", "recovered", "no longer: busy at idle power")
 
 
 @dataclass
@@ -69,3 +74,27 @@ def test_a_silent_worker_is_an_alarm_with_its_reason_though_its_device_is_read()
     look(range(0, 2, 2), snapshot(host("h", device()), workers=(silent,)), watch)
     text = "worker silent: h:gpu0: no heartbeat for 7 s"
     assert teller.told == [(Severity.ERROR, "h:gpu0", "alarm", text)]
+
+
+def test_a_gpu_that_is_busy_at_idle_power_for_a_minute_is_told_of_and_why_names_it() -> None:
+    teller, watch = watching()
+    spins = device(utilization_percent=100.0, power_w=100.0, idle_power_w=70.0)
+    seen = snapshot(host("h", spins), workers=(worker(),))
+    look(range(0, 60, 2), seen, watch)
+    assert teller.told == []
+    look(range(60, 64, 2), seen, watch)
+    assert teller.told == [(Severity.ERROR, "h:gpu0", "alarm", "busy at idle power: 100 W, 100 %")]
+    events = [Event(1, EPOCH + 60, *teller.told[0])]
+    now = EPOCH + 300
+    hanging = {gpu: now - since for gpu, since in hangs_since(events).items()}
+    (verdict,) = verdicts(Evidence(seen, (), ExaminedScheduler(), hanging))
+    assert verdict.text == "h:gpu0 runs one kernel for 300 s at idle power"
+    assert hangs_since([*events, Event(2, now, *CALM)]) == {}
+
+
+def test_a_gpu_that_works_or_was_never_seen_idle_is_no_alarm() -> None:
+    teller, watch = watching()
+    works = device(utilization_percent=100.0, power_w=150.0, idle_power_w=70.0)
+    unknown = device(1, utilization_percent=100.0, power_w=71.0)
+    look(range(0, 200, 2), snapshot(host("h", works, unknown), workers=(worker(),)), watch)
+    assert teller.told == []

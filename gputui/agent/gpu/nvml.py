@@ -43,6 +43,8 @@ THROTTLE_REASONS = {
 CPU_WORDS = 64
 """Affinity masks are read for this many times 64 CPUs."""
 
+IDLE_READINGS = 5
+"""After so many in a row without work, its power is that of an idle card."""
 SLOW_EVERY = 10
 """MIG mode, power cap, ECC counts, energy and NVLink traffic are read every so many readings."""
 NVLINK_SPEED_MBPS = 164
@@ -143,6 +145,8 @@ class Gpu:
         self._handle = handle
         self._identify = identify
         self._readings_taken = 0
+        self._idle_readings = 0
+        """In a row."""
         self._nvlink_last: tuple[float, int] | None = None
         """When NVLink's counters were read last, and their sum in KiB."""
         self._instances: list[tuple[Any, DeviceReading]] = []
@@ -191,11 +195,15 @@ class Gpu:
         ask, handle = self._ask, self._handle
         utilization = ask("nvmlDeviceGetUtilizationRates", handle)
         bits = ask("nvmlDeviceGetCurrentClocksEventReasons", handle) or 0
+        power_w = _watts(ask("nvmlDeviceGetPowerUsage", handle))
+        self._idle_readings = self._idle_readings + 1 if utilization and not utilization.gpu else 0
+        if self._idle_readings >= IDLE_READINGS:  # its power falls some seconds after its work
+            self._slow = replace(self._slow, idle_power_w=power_w)
         return replace(
             self._read_memory(handle, self._slow),
             utilization_percent=None if utilization is None else utilization.gpu,
             temperature_c=self._temperature(),
-            power_w=_watts(ask("nvmlDeviceGetPowerUsage", handle)),
+            power_w=power_w,
             sm_clock_mhz=ask("nvmlDeviceGetClockInfo", handle, 1),
             throttle_reasons=tuple(why for bit, why in THROTTLE_REASONS.items() if bits & bit),
         )

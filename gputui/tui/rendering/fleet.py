@@ -77,6 +77,8 @@ def alarm_role(kinds: Sequence[AlarmKind]) -> str:
     """
     if not kinds:
         return ""
+    if kinds[0] is AlarmKind.HANGS:
+        return "accent"
     return "bad" if kinds[0] in SERIOUS else "warn"
 
 

@@ -206,7 +206,9 @@ def palette(variables: tuple[tuple[str, str], ...], dark: bool, ascii_only: bool
         styles |= {f"{kind}{n}": Style(color=colour) for n, colour in enumerate(ramp)}
     thin = Style(underline=True)
     styles |= {f"fill{n}": styles[f"graph{n}"] + thin for n in range(len(graph))}
-    styles |= {f"{role}fill": styles.get(role, Style()) + thin for role in ("", "warn", "bad")}
+    styles |= {
+        f"{role}fill": styles.get(role, Style()) + thin for role in ("", "warn", "bad", "accent")
+    }
     cursor = None
     if page is not None and primary is not None and page.ansi is primary.ansi is None:
         cursor = page.blend(primary, CURSOR_SHARE, 1.0)
