@@ -18,6 +18,7 @@ from textual.driver import Driver
 from textual.screen import ModalScreen
 
 from gputui.errors import ExitCode, GputuiError
+from gputui.model.plain_text import cut
 from gputui.model.snapshot import HostState, RunStatus, Snapshot
 from gputui.tui.attachment import LOOK_S, Attachment, OpenConnection, StartOptions
 from gputui.tui.commands.actions import COMMANDS
@@ -25,7 +26,7 @@ from gputui.tui.commands.command_registry import Registry, key_name
 from gputui.tui.preferences import Remembered
 from gputui.tui.rendering.palette import OKABE_ITO, WITHOUT_COLOUR, colourless, signals
 from gputui.tui.terminal import refuses_copies
-from gputui.tui.terminal.driver import CellDriver
+from gputui.tui.terminal.driver import CellDriver, notify_person
 from gputui.tui.views import View, ViewSwitcher
 from gputui.tui.watched import Watched
 from gputui.tui.widgets import Drawing, Pane
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from gputui.tui.commands.person import Person
     from gputui.tui.dialogs.modal import Modal, Result
 
+NOTICE_CHARS = 200
 SHORTEST_FRAME_S = 0.2
 SMALLEST = (60, 15)
 """A terminal that is smaller in either direction gets a summary in place of a view."""
@@ -186,7 +188,9 @@ class ScreenApp(App[int]):
 
         match message:
             case frontend.SnapshotTaken(snapshot):
+                before = self.watched.snapshot
                 if self.watched.take(snapshot):
+                    self._tell_of_ends(before, snapshot)
                     self._leave_start(snapshot)
                     self.redraw()
             case frontend.EventHappened(event):
@@ -204,6 +208,16 @@ class ScreenApp(App[int]):
                     self.warn(f"the cluster failed: {reason}; q quits")
                 else:
                     self.exit(ExitCode.DONE)
+
+    def _tell_of_ends(self, before: Snapshot | None, now: Snapshot) -> None:
+        """Have the terminal notify a person who looks elsewhere of runs that have ended."""
+        if self.app_focus or before is None:
+            return
+        went_on = {run.id for run in before.runs if not run.state.ended}
+        for run in now.runs:
+            if run.state.ended and run.id in went_on:
+                text = f"{run.preset}: {run.state}: {run.words}".removesuffix(": ")
+                notify_person(self, cut(text, NOTICE_CHARS))
 
     def _leave_start(self, snapshot: Snapshot) -> None:
         """Show the fleet once every host is ready or failed, unless another view was chosen.

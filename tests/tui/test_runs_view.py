@@ -8,11 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from textual.drivers.headless_driver import HeadlessDriver
+from textual.events import AppBlur, AppFocus
 from textual.pilot import Pilot
 
 from gputui.errors import RunError
 from gputui.model.failure import Failure
 from gputui.model.snapshot import Event, RunState, RunStatus, Severity, Snapshot, TaskGroupStatus
+from gputui.model.usage import Usage
 from gputui.protocol.frontend import Done, EventHappened, SnapshotTaken, StartRun
 from gputui.runs import Recording, new_record, recorded
 from gputui.runs.records import log_tail
@@ -274,6 +277,24 @@ async def test_a_look_at_earlier_runs_does_not_end_the_reading_of_a_log(
         await sees(pilot, "the log of svd-1")
 
 
+@pytest.mark.parametrize("away", [True, False])
+async def test_a_run_that_ends_is_told_to_a_person_who_looks_elsewhere(
+    away: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[str] = []
+    monkeypatch.setattr(HeadlessDriver, "write", lambda self, data: written.append(data))
+    monkeypatch.setenv("TERM", "xterm-kitty")
+    on = Still(cluster(run(state=RunState.RUNNING, ended_at=None)))
+    async with on.app.run_test(size=(120, 40)) as pilot:
+        await on_runs(on, pilot)
+        on.app.post_message(AppBlur() if away else AppFocus())
+        await until(pilot, lambda: on.app.app_focus is not away)
+        on.link.put(SnapshotTaken(cluster(run(summary="0.3 s"), sequence=2)))
+        await sees(pilot, "0.3 s")
+    told = [data for data in written if data.startswith("\x1b]9;")]
+    assert told == ["\x1b]9;gputui: svd: done: 0.3 s\x07"] * away
+
+
 async def test_two_marked_runs_are_compared_side_by_side() -> None:
     slow = run(1, ended_at=EPOCH + 30, result_json='{"result": {"residual": 1e-9}}')
     fast = replace(run(2, ended_at=EPOCH + 20), started_at=EPOCH + 5, parameters=(("rows", "7"),))
@@ -289,6 +310,14 @@ async def test_two_marked_runs_are_compared_side_by_side() -> None:
         assert re.search(r"rows +20000 +7\n?", seen(pilot))
         await pilot.press("escape")
         await sees_not(pilot, "50 % faster")
+
+
+async def test_a_runs_page_says_what_it_took() -> None:
+    used = Usage(60.0, 2, 0.03, energy_wh=12.5, device_memory_peak_bytes=130 * 2**30)
+    on = Still(cluster(run(usage=used)))
+    async with on.app.run_test(size=(120, 40)) as pilot:
+        await on_runs(on, pilot)
+        await sees(pilot, "130 GiB at most on one GPU", "12.5 Wh", "2, for 0.03 GPU hours")
 
 
 async def test_a_finished_run_says_how_it_compares_with_the_last_of_its_kind() -> None:

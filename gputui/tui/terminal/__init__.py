@@ -12,6 +12,7 @@ from importlib import import_module, metadata
 from operator import attrgetter
 
 from gputui.errors import GputuiError
+from gputui.model.plain_text import safe
 
 PRIVATE = (
     "textual._xterm_parser:XTermParser.feed",
@@ -24,6 +25,8 @@ PRIVATE = (
 """Names below a module, by import."""
 ATTRIBUTES = ("_app", "_loop", "exit_event", "fileno")
 """What an instance of the driver has."""
+APP_ATTRIBUTES = ("_driver",)
+"""What an app has."""
 
 
 def require(names: Iterable[str] = PRIVATE) -> None:
@@ -68,6 +71,24 @@ def refuses_copies(environ: Mapping[str, str]) -> str:
         ),
     }
     return next((why for why, holds in refusals.items() if holds), "")
+
+
+def notification(text: str, environ: Mapping[str, str]) -> str:
+    r"""Return the sequence by which a terminal notifies of a text; "" for one that cannot.
+
+    OSC 777 is for those that know no other, OSC 9 for all others: who knows neither skips it.
+
+    >>> notification("svd: done", {"TERM": "xterm-kitty"})
+    '\x1b]9;gputui: svd: done\x07'
+    >>> notification("svd: done", {"TERM": "foot"}), notification("x", {"TERM": "linux"})
+    ('\x1b]777;notify;gputui;svd: done\x07', '')
+    """
+    term, text = environ.get("TERM", ""), safe(text)
+    if term in ("linux", "vt100", "vt220"):
+        return ""
+    if environ.get("VTE_VERSION") or term.startswith(("foot", "rxvt")):
+        return f"\x1b]777;notify;gputui;{text.replace(';', ',')}\x07"
+    return f"\x1b]9;gputui: {text}\x07"
 
 
 def _tmux_copies(environ: Mapping[str, str]) -> str:

@@ -31,7 +31,7 @@ from textual.events import Key, Paste, Resize
 from textual.message import Message
 
 from gputui.tui.rendering.format import to_ascii
-from gputui.tui.terminal import require
+from gputui.tui.terminal import notification, require
 from gputui.tui.terminal.cells import Cells
 
 START, END = "\x1b[200~", "\x1b[201~"
@@ -162,6 +162,12 @@ class CellDriver(LinuxDriver):
             data = to_ascii(data)
         if sent := self._cells.let_through(data, self._app.size):
             super().write(sent)
+
+
+def notify_person(app: App[Any], text: str) -> None:
+    """Have the terminal notify the person who sits at it of a text."""
+    if app._driver is not None:
+        app._driver.write(notification(text, os.environ))
 
 
 def hang_up() -> None:
