@@ -282,7 +282,8 @@ class Claims:
             with contextlib.suppress(FileExistsError):
                 descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | flags, 0o644)
                 os.fchmod(descriptor, 0o644)
-                os.write(descriptor, b"\n")
+                with contextlib.suppress(OSError):  # a full disk excludes as well
+                    os.write(descriptor, b"\n")
                 return descriptor
 
     def _same(self, name: str, descriptor: int) -> bool:

@@ -87,6 +87,10 @@ def _obey(folder: Path, uid: int, pipe: Connection, other: Connection) -> None:
     mine = Claims(folder)
     while True:
         name, arguments = pipe.recv()
+        if name == "set_clock":
+            time.time = lambda now=arguments[0]: now
+            pipe.send(None)
+            continue
         value = getattr(mine, name)
         pipe.send(value(*arguments) if callable(value) else value)
 
@@ -161,11 +165,21 @@ def test_flock_of_util_linux_excludes_and_is_excluded(folder: Path, start: Start
 def test_lslocks_agrees_on_the_holder(folder: Path, start: Start) -> None:
     alice = start(ALICE)
     alice.claim(GPUS[:2], TEXT)
+    assert locked(folder) == {uuid: claim.pid for uuid, claim in seen(folder).items()}
+    assert len(locked(folder)) == 2
+
+
+def locked(folder: Path) -> dict[str, int]:
+    """Return who holds each GPU, as lslocks of util-linux says."""
     columns = ["lslocks", "--json", "-o", "PID,INODE"]
     table = json.loads(subprocess.run(columns, capture_output=True, check=True).stdout)["locks"]
-    theirs = {(each["pid"], each["inode"]) for each in table}
-    for uuid, claim in seen(folder).items():
-        assert (claim.pid, (folder / f"{uuid}.lock").stat().st_ino) in theirs
+    pids = {each["inode"]: each["pid"] for each in table}
+    inodes = {uuid: (folder / f"{uuid}.lock") for uuid in GPUS}
+    return {
+        uuid: pids[path.stat().st_ino]
+        for uuid, path in inodes.items()
+        if path.exists() and path.stat().st_ino in pids
+    }
 
 
 def test_a_note_counts_only_of_the_user_who_holds_the_lock(folder: Path, start: Start) -> None:
@@ -280,10 +294,11 @@ def test_random_rounds_hold_nothing_twice_and_nothing_for_the_dead(
     choose = random.Random(7)
     users = {uid: start(uid) for uid in (ALICE, BOB, CAROL)}
     held: dict[str, int] = {}
+    line: list[int] = []
     for _ in range(rounds):
         uid = choose.choice((ALICE, BOB, CAROL))
         user = users[uid]
-        match choose.choice(("claim", "claim", "release", "kill")):
+        match choose.choice(("claim", "claim", "release", "kill", "wait", "wait", "leave", "jump")):
             case "claim":
                 some = choose.sample(GPUS, choose.randint(1, 3))
                 others = {uuid for uuid in some if held.get(uuid, uid) != uid}
@@ -297,6 +312,19 @@ def test_random_rounds_hold_nothing_twice_and_nothing_for_the_dead(
                 user.end()
                 users[uid] = start(uid)
                 held = {u: holder for u, holder in held.items() if holder != uid}
+                line = [each for each in line if each != uid]
+            case "wait":
+                user.wait_in_line(GPUS, 1, TEXT)
+                line = [*(each for each in line if each != uid), uid]
+                before = [each.holder.user for each in user.ahead(GPUS)]
+                assert before == [str(each) for each in line[:-1]]
+            case "leave":
+                user.leave_line()
+                line = [each for each in line if each != uid]
+            case "jump":
+                user.set_clock(choose.uniform(0.0, 4e9))
+        assert [each.holder.user for each in Claims(folder).tickets()] == [str(u) for u in line]
+        assert locked(folder) == {uuid: users[uid].pid for uuid, uid in held.items()}
         assert {uuid: claim.user for uuid, claim in seen(folder).items()} == {
             uuid: str(uid) for uuid, uid in held.items()
         }
@@ -360,3 +388,38 @@ def test_it_is_known_where_proc_hides_others(option: str, hidden: bool) -> None:
         command, capture_output=True, text=True, cwd="/", env={"PYTHONPATH": ROOT}
     )
     assert done.stdout == f"{hidden}\n", done.stderr
+
+
+def test_a_holder_outside_a_namespace_of_pids_is_unknown_inside_and_excludes(
+    folder: Path, start: Start
+) -> None:
+    alice = start(ALICE)
+    alice.claim(GPUS[:1], TEXT)
+    ask = (
+        "from pathlib import Path; from gputui.agent.claims import Claims, Note; "
+        f"mine = Claims(Path('{folder}')); uuid = '{GPUS[0]}'; claim = mine.seen([uuid])[uuid]; "
+        "print(claim.pid, claim.user, mine.claim([uuid], Note()))"
+    )
+    command = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", ask]
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd="/", env={"PYTHONPATH": ROOT}
+    )
+    assert done.stdout == f"None None ('{GPUS[0]}',)\n", done.stderr
+
+
+def test_a_full_disk_takes_claims_without_notes_and_no_tickets(folder: Path, start: Start) -> None:
+    size = "size=8k,mode=1777"
+    subprocess.run(["mount", "-t", "tmpfs", "-o", size, "tmpfs", str(folder)], check=True)
+    try:
+        (folder / "filler").write_bytes(bytes(8192))
+        mine, bob = Claims(folder), start(BOB)
+        assert mine.claim(GPUS[:1], TEXT) == ()
+        assert bob.claim(GPUS[:1], TEXT) == GPUS[:1]
+        assert seen(folder)[GPUS[0]].note == Note()
+        with pytest.raises(OSError, match="No space left"):
+            mine.wait_in_line(GPUS, 1, TEXT)
+        assert [path.name for path in folder.glob("ticket-*")] == []
+        mine.release()
+        bob.end()
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)

@@ -1,0 +1,147 @@
+"""Claims over several hosts, by heads that wait for them at the same time."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gputui.agent.claims import Claims
+from gputui.agent.held_claims import HeldClaims
+from gputui.errors import ClusterError
+from gputui.fleet.claiming import HostClaims, hold
+from gputui.model.hosts import Host
+from gputui.model.readings import DeviceReading, Note, Wanted, waiting_for
+from gputui.protocol.agent import Claimed, Configure
+
+
+class Box:
+    """A host with GPUs and a folder of claims; each head that reaches it has an agent there."""
+
+    def __init__(self, name: str, folder: Path, gpus: int) -> None:
+        folder.mkdir()
+        folder.chmod(0o1777)
+        self.name, self.folder = name, folder
+        self.uuids = [f"GPU-{name}-{number}" for number in range(gpus)]
+
+    def agent(self, host: Host) -> tuple[HostClaims, Callable[[], None]]:
+        configure = Configure("1", "id", self.name, 10.0, 1.0, ())
+        claims: HostClaims
+        environ = {"GPUTUI_CLAIMS": str(self.folder)}
+        held = HeldClaims(environ, configure, {}, lambda said: claims.answered(said))  # type: ignore[arg-type]
+        claims = HostClaims(host, held.carry_out)  # type: ignore[arg-type]
+
+        def read() -> None:
+            mine = held.claims
+            assert isinstance(mine, Claims)
+            seen, tickets = mine.seen(self.uuids), mine.tickets()
+            before = [each for each in tickets if each.name < mine.ticket]
+            claims.devices = tuple(
+                DeviceReading(
+                    uuid,
+                    str(number),
+                    "H100",
+                    claim=seen.get(uuid),
+                    waiting=waiting_for(uuid, tickets),
+                    ahead=len(waiting_for(uuid, before)),
+                )
+                for number, uuid in enumerate(self.uuids)
+            )
+
+        read()
+        return claims, read
+
+
+@pytest.fixture
+def boxes(tmp_path: Path) -> Iterator[list[Box]]:
+    yield [Box(name, tmp_path / name, 2) for name in ("a", "b")]
+
+
+class Person:
+    """Somebody whose head reaches all boxes, and reads them all the time."""
+
+    def __init__(self, boxes: list[Box], **options: Any) -> None:
+        agents = [box.agent(Host(box.name, **options)) for box in boxes]
+        self.hosts = [claims for claims, _ in agents]
+        self.said: list[str] = []
+        self._reads = [read for _, read in agents]
+
+    async def hold(self, wanted: Wanted) -> list[str]:
+        reading = asyncio.create_task(self._read())
+        await asyncio.sleep(0)
+        try:
+            picked = await hold(self.hosts, wanted, Note("training"), self.said.append)
+        finally:
+            reading.cancel()
+        return [device.uuid for _, devices in picked for device in devices]
+
+    def release(self, uuids: list[str]) -> None:
+        for host in self.hosts:
+            host.release([uuid for uuid in uuids if uuid.startswith(f"GPU-{host.name}")])
+
+    async def _read(self) -> None:
+        while True:
+            for read in self._reads:
+                read()
+            await asyncio.sleep(0.05)
+
+
+ALL = Wanted(4, wait_s=60.0)
+
+
+async def test_two_who_wait_for_all_of_two_hosts_get_them_one_after_the_other(
+    boxes: list[Box],
+) -> None:
+    first, second = Person(boxes), Person(boxes[::-1])
+    waits = [asyncio.create_task(person.hold(ALL)) for person in (first, second)]
+    done, pending = await asyncio.wait(waits, timeout=20, return_when=asyncio.FIRST_COMPLETED)
+    assert len(done) == 1 and len(pending) == 1
+    winner = first if waits[0] in done else second
+    held = done.pop().result()
+    assert len(held) == 4
+    winner.release(held)
+    freed = time.monotonic()
+    assert len(await asyncio.wait_for(pending.pop(), 20)) == 4
+    assert time.monotonic() - freed < 2.5
+
+
+async def test_who_waits_hears_who_has_the_gpus_and_who_comes_first(boxes: list[Box]) -> None:
+    holder, first, second = (Person(boxes) for _ in range(3))
+    held = await holder.hold(Wanted(3))
+    one = asyncio.create_task(first.hold(ALL))
+    while not first.said:
+        await asyncio.sleep(0.05)
+    two = asyncio.create_task(second.hold(replace(ALL, count=2)))
+    while not any("before you: " in why for why in second.said):
+        await asyncio.sleep(0.05)
+    assert first.said[-1].startswith("too few free GPUs: 4 asked for, 1 free\n  a gpu0: ")
+    assert " · training" in first.said[-1] and "before you" not in first.said[-1]
+    holder.release(held)
+    all_four = await asyncio.wait_for(one, 20)
+    assert not two.done()
+    first.release(all_four)
+    assert len(await asyncio.wait_for(two, 20)) == 2
+
+
+async def test_hosts_that_give_so_many_are_claimed_together_or_not_at_all(boxes: list[Box]) -> None:
+    one, other = Person(boxes, free_gpus=2), Person(boxes)
+    held = await other.hold(Wanted(1))
+    with pytest.raises(ClusterError, match="too few free GPUs: 4 asked for, 3 free"):
+        await one.hold(Wanted())
+    other.release(held)
+    assert await one.hold(Wanted()) == [*boxes[0].uuids, *boxes[1].uuids]
+
+
+async def test_an_answer_of_an_agent_that_is_lost_releases_the_others(boxes: list[Box]) -> None:
+    person = Person(boxes)
+    person.hosts[1].claim = refusing  # type: ignore[method-assign]
+    with pytest.raises(ClusterError, match="its agent ended"):
+        await person.hold(Wanted(4))
+    assert len(await Person(boxes).hold(Wanted(4))) == 4
+
+
+async def refusing(*_: object) -> Claimed:
+    return Claimed(error="its agent ended")
