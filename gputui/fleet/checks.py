@@ -59,8 +59,8 @@ class Finding:
 
     host: str
     check: str
-    """resolve, connect, login, python, versions, gpus, cupy, rapids, warning, disk, clock, shell,
-    cache, sockets, port, workers, address, sessions or home."""
+    """resolve, connect, login, python, versions, gpus, mig, cupy, rapids, warning, disk, clock,
+    shell, cache, sockets, port, workers, address, sessions or home."""
     verdict: Verdict
     text: str = ""
     hint: str = ""
@@ -74,7 +74,9 @@ def examine(host: Host, facts: Facts, settings: FleetSettings) -> Iterator[Findi
         gpus(host, facts, settings),
     )
     yield from basic
-    if chosen_devices(host, facts.devices):
+    if chosen := chosen_devices(host, facts.devices):
+        if instances := [device for device in chosen if device.is_mig]:
+            yield mig(host, instances)
         yield cupy(host, facts)
         if found := rapids(facts):
             yield Finding(host.name, "rapids", Verdict.GOOD, found)
@@ -185,9 +187,10 @@ def gpus(host: Host, facts: Facts, settings: FleetSettings) -> Finding:
         return Finding(host.name, "gpus", Verdict.BAD, reason, hint)
 
     known, devices = facts.devices, chosen_devices(host, facts.devices)
-    missing = [gpu for gpu in host.gpus or () if not any(_is(device, gpu) for device in known)]
+    missing = [gpu for gpu in host.gpus or () if not any(_is(each, gpu, known) for each in known)]
     if missing:
-        have = "; ".join((", ".join(each.label for each in known) or "none", *facts.warnings))
+        labels = (f"{each.label} {each.mig_profile}".strip() for each in known)
+        have = "; ".join((", ".join(labels) or "none", *facts.warnings))
         reason = f"no GPU {', '.join(missing)}: it has {have}"
         return bad(reason, "correct gpus=, or write gpus=none for CPU workers")
     if host.gpus != () and not facts.gpus_known:
@@ -201,6 +204,13 @@ def gpus(host: Host, facts: Facts, settings: FleetSettings) -> Finding:
     if devices:
         text = f"{len(devices)} to use: {', '.join(sorted({each.name for each in devices}))}"
     return Finding(host.name, "gpus", Verdict.GOOD, text)
+
+
+def mig(host: Host, instances: Iterable[DeviceReading]) -> Finding:
+    """Say which MIG instances are used, and what MIG rules out."""
+    named = ", ".join(f"{each.label} {each.mig_profile}" for each in instances)
+    without = "no CUDA IPC, NVLink or NCCL between instances, so arrays go through host memory"
+    return Finding(host.name, "mig", Verdict.GOOD, f"{named}: {without}")
 
 
 def cupy(host: Host, facts: Facts) -> Finding:
@@ -230,10 +240,12 @@ def disk(host: Host, facts: Facts) -> Finding:
 
 def chosen_devices(host: Host, devices: Iterable[DeviceReading]) -> tuple[DeviceReading, ...]:
     """Return the devices that the hosts file and the host's environment leave to this cluster."""
+    devices = tuple(devices)
     return tuple(
         device
         for device in devices
-        if device.usable and (host.gpus is None or any(_is(device, gpu) for gpu in host.gpus))
+        if device.usable
+        and (host.gpus is None or any(_is(device, gpu, devices) for gpu in host.gpus))
     )
 
 
@@ -242,10 +254,14 @@ def takes_free(host: Host, settings: FleetSettings) -> bool:
     return host.gpus != () and bool(settings.wanted.count or host.free_gpus)
 
 
-def _is(device: DeviceReading, gpu: str) -> bool:
-    """Return whether a word of gpus= means this device, or the GPU that it is a part of."""
-    whole = device.label == gpu or device.label.startswith(f"{gpu}.")
-    return whole or (gpu.startswith(("GPU-", "MIG-")) and device.uuid.startswith(gpu))
+def _is(device: DeviceReading, gpu: str, devices: Iterable[DeviceReading]) -> bool:
+    """Return whether a word of gpus= means this one of the devices, or the GPU it is a part of."""
+    if gpu.startswith("mig"):
+        return device.is_mig and gpu in ("mig", f"mig:{device.mig_profile}")
+    labels = (device.label, device.label.partition(".")[0])
+    if gpu.startswith(("GPU-", "MIG-")):
+        return any(each.uuid.startswith(gpu) for each in devices if each.label in labels)
+    return gpu in labels
 
 
 def _no_gpu(facts: Facts) -> str:
@@ -254,7 +270,7 @@ def _no_gpu(facts: Facts) -> str:
         return "; ".join(("no GPU", *facts.warnings))
     visible = facts.cuda_visible_devices
     why = "" if visible is None else f": CUDA_VISIBLE_DEVICES={visible!r} there"
-    return f"none of its {len(facts.devices)} GPUs may be used{why}"
+    return "; ".join((f"none of its {len(facts.devices)} GPUs may be used{why}", *facts.warnings))
 
 
 def used_by_others(device: DeviceReading) -> bool:

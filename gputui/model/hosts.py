@@ -29,7 +29,8 @@ class Host:
     user: str | None = None
     port: int | None = None
     gpus: tuple[str, ...] | None = None
-    """None is every GPU, () none; else NVML indices ("0") or UUIDs ("GPU-…", "MIG-…")."""
+    """None is every GPU, () none; else NVML indices ("0"), UUIDs ("GPU-…", "MIG-…"), and MIG
+    instances, all ("mig") or those of a profile ("mig:3g.40gb")."""
     free_gpus: int = 0
     """Of these, take so many that are free, once they are; 0 is all, whoever uses them."""
     workers_per_gpu: int = 1
@@ -289,10 +290,10 @@ def _misplaced(before: str, word: str, first: str) -> str:
 
 
 def _gpus(value: str) -> tuple[str, ...] | None:
-    """Parse `all`, `none`, indices with ranges, and UUIDs.
+    """Parse `all`, `none`, indices with ranges, UUIDs, and MIG profiles.
 
-    >>> _gpus("0,2-3")
-    ('0', '2', '3')
+    >>> _gpus("0,2-3"), _gpus("mig:3g.40gb,mig:1g.10gb+me")
+    (('0', '2', '3'), ('mig:3g.40gb', 'mig:1g.10gb+me'))
     >>> _gpus("MIG-3f0c,GPU-91aa")
     ('MIG-3f0c', 'GPU-91aa')
     """
@@ -305,10 +306,12 @@ def _gpus(value: str) -> tuple[str, ...] | None:
             if last < first:
                 raise ValueError(f"{part!r} runs backwards")
             chosen += [str(index) for index in range(first, last + 1)]
-        elif re.fullmatch(r"(GPU|MIG)-[0-9A-Za-z/-]{1,80}", part):
+        elif re.fullmatch(r"(GPU|MIG)-[0-9A-Za-z/-]{1,80}|mig(:[0-9a-z.+]{1,40})?", part):
             chosen.append(part)
         else:
-            raise ValueError("write all, none, free:2, indices such as 0,2-3, or UUIDs")
+            raise ValueError(
+                "write all, none, free:2, indices such as 0,2-3, UUIDs, or mig:3g.40gb"
+            )
         if len(chosen) > MAX_GPUS:
             raise ValueError(f"at most {MAX_GPUS}, each once")
     if twice := [gpu for gpu, times in Counter(chosen).items() if times > 1]:

@@ -144,6 +144,15 @@ class DeviceReading:
         return "." in self.label
 
     @property
+    def mig_profile(self) -> str:
+        """`3g.40gb`, as its name ends; "" for a whole GPU.
+
+        >>> DeviceReading("MIG-a", "0.1", "NVIDIA H100 80GB HBM3 MIG 3g.40gb").mig_profile
+        '3g.40gb'
+        """
+        return self.name.rpartition(" MIG ")[2] if self.is_mig else ""
+
+    @property
     def short_name(self) -> str:
         """`gpu0`, or `mig0.2`: the name of its first worker without the host's."""
         return f"{'mig' if self.is_mig else 'gpu'}{self.label}"

@@ -160,7 +160,7 @@ async def _serve(spec: Mapping[str, Any], credentials: Mapping[str, Any], report
     given = dask.config.get("distributed.worker.resources")
     host_bytes = target_bytes(spec["memory_limit_bytes"])
     device = Device(spec, host_bytes) if spec["device_uuid"] else None
-    transfers.set_up(device=device is not None)
+    transfers.set_up(device=spec["device_uuid"] or "")
     device_arrays.register_torch()
     worker = Worker(
         spec["scheduler_address"],

@@ -161,11 +161,17 @@ def test_an_instance_made_while_it_runs_is_found(nvml):
     assert any(len(gpu.read()) == 2 for _ in range(20))
 
 
-def test_an_instance_destroyed_while_it_runs_is_forgotten(nvml):
-    nvml.set(gpus=[{"mig": [{}]}])
+def test_an_instance_destroyed_while_it_runs_is_lost_until_another_has_its_place(nvml):
+    nvml.set(gpus=[{"mig": [{}, {}]}])
     (gpu,) = gpus()
-    gpu.read()
-    nvml.set(gpus=[{"mig": []}])
+    before = gpu.read()
+    nvml.set(gpus=[{"mig": [{}]}])
+    assert [each.lost for each in gpu.read()] == [False, False, True]
+    assert gpu.read()[-1] == replace(before[-1], lost=True)
+    nvml.set(gpus=[{"mig": [{}, {"uuid": "MIG-new"}]}])
+    assert any(gpu.read()[-1].uuid == "MIG-new" for _ in range(20))
+    assert [each.lost for each in gpu.read()] == [False, False, False]
+    nvml.set(gpus=[{}])
     assert any(len(gpu.read()) == 1 for _ in range(20))
 
 

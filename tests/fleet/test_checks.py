@@ -205,3 +205,23 @@ def test_doctor_finds_nothing_wrong_with_a_machine_that_may_do_without_gpus() ->
     facts, settings = replace(FACTS, devices=()), replace(SETTINGS, cpu_fallback=True)
     found = {each.check: each for each in examine(EVERY_GPU, facts, settings)}
     assert (found["gpus"].verdict, found["gpus"].text) == (Verdict.GOOD, "none: CPU workers")
+
+
+@pytest.mark.parametrize(
+    ("gpus", "chosen"),
+    [
+        (None, ["0.1", "0.2", "1"]),
+        (("mig",), ["0.1", "0.2"]),
+        (("mig:1g.18gb",), ["0.1"]),
+        (("mig:2g.35gb", "1"), ["0.2", "1"]),
+        (("0",), ["0.1", "0.2"]),
+        (("GPU-0f",), ["0.1", "0.2"]),
+        (("MIG-a2",), ["0.2"]),
+    ],
+)
+def test_words_of_gpus_choose_mig_instances(
+    gpus: tuple[str, ...] | None, chosen: list[str]
+) -> None:
+    other = replace(MIG[2], name="NVIDIA H200 MIG 2g.35gb")
+    found = checks.chosen_devices(Host("gpu-a", gpus=gpus), (*MIG[:2], other, GPUS[1]))
+    assert [device.label for device in found] == chosen

@@ -74,13 +74,13 @@ def page() -> Page:
 
 
 def ticket_of(page: Page) -> Ticket:
-    return Ticket(Location.here(page.descriptor, device=True), *page.take())
+    return Ticket(Location.here(page.descriptor, device="GPU-0"), *page.take())
 
 
 def frame_of(
     driver: Any, allocations: Allocations, page: Page, size: int = SIZE
 ) -> MappedBytes | None:
-    reader, ticket = Reader("tls://reader", Location.here(0, device=True)), ticket_of(page)
+    reader, ticket = Reader("tls://reader", Location.here(0, device="GPU-0")), ticket_of(page)
     loan = Loan(page, ticket, reader, True, check=False, pool=allocations, device=driver)
     return loan.device_frame(BASE + 512, size, "an array")
 

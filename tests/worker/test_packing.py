@@ -21,7 +21,7 @@ ARRAY = np.arange(HOST_FROM_BYTES, dtype="u1")
 @pytest.fixture
 def loan() -> Iterator[Loan]:
     page = Page()
-    here = Location.here(page.descriptor, device=False)
+    here = Location.here(page.descriptor, device="")
     one = Loan(page, Ticket(here, *page.take()), Reader("", here), False, check=False)
     yield one
     one.release()
@@ -73,7 +73,7 @@ def test_what_its_owner_let_go_of_meanwhile_does_not_count(loan: Loan) -> None:
 
 def test_a_location_that_says_anything_but_a_location_is_none() -> None:
     page = Page()
-    here = Location.here(page.descriptor, device=True)
+    here = Location.here(page.descriptor, device="GPU-0")
     said = asdict(here)
     assert Location.parse(said) == here
     for wrong in (None, "text", {}, {**said, "pid": "1"}, {**said, "device": 1}):
@@ -83,12 +83,31 @@ def test_a_location_that_says_anything_but_a_location_is_none() -> None:
 @pytest.mark.parametrize("name", ["boot_id", "pid_namespace", "ipc_namespace", "user"])
 def test_a_worker_elsewhere_is_not_near(name: str) -> None:
     page = Page()
-    said = asdict(Location.here(page.descriptor, device=True))
+    said = asdict(Location.here(page.descriptor, device="GPU-0"))
     here, there = (Location.parse({**said, "pid": pid}) for pid in (1, 2))
     other = Location.parse({**said, "pid": 2, name: "other" if name == "boot_id" else 7})
     assert here and there and other
     assert here.near(there)
     assert not here.near(other)
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "opens"),
+    [
+        ("GPU-0", "GPU-1", True),
+        ("GPU-0", "", False),
+        ("", "", False),
+        ("MIG-0", "MIG-1", False),
+        ("MIG-0", "GPU-1", False),
+        ("MIG-0", "MIG-0", True),
+    ],
+)
+def test_device_memory_is_lent_wherever_the_driver_maps_it(
+    here: str, there: str, *, opens: bool
+) -> None:
+    page = Page()
+    one, other = (Location.here(page.descriptor, device=each) for each in (here, there))
+    assert one.opens(other) is other.opens(one) is opens
 
 
 class Buffer:

@@ -34,7 +34,7 @@ def _nothing_of_other_tests() -> None:
 
 @pytest.fixture
 def here() -> Location:
-    return Location.here(Page().descriptor, device=False)
+    return Location.here(Page().descriptor, device="")
 
 
 @pytest.fixture

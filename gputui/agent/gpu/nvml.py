@@ -10,7 +10,7 @@ import contextlib
 import importlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -171,19 +171,31 @@ class Gpu:
             self.last = (self._slow,)
 
     def read(self) -> tuple[DeviceReading, ...]:
-        """Return the GPU as it is now, and after it its MIG instances."""
+        """Return the GPU as it is now, and after it its MIG instances.
+
+        An instance that was destroyed is lost, as a worker may be on it, until another one has its
+        index or the GPU leaves MIG mode.
+        """
         try:
             if self._readings_taken % SLOW_EVERY == 0:
                 self._read_slow()
             self._readings_taken += 1
-            self.last = (
-                self._read_gpu(),
-                *(self._read_memory(*instance) for instance in self._instances),
-            )
+            read = [self._read_memory(*instance) for instance in self._instances]
+            instances = [each for each in read if each.memory_total_bytes is not None]
+            if len(instances) < len(read):  # destroyed: look next time which ones there are
+                self._readings_taken = 0
+            self.last = (self._read_gpu(), *instances, *self._destroyed(instances))
         except DeviceLostError:
             self._readings_taken = 0
             self.last = tuple(replace(reading, lost=True) for reading in self.last)
         return self.last
+
+    def _destroyed(self, instances: list[DeviceReading]) -> Iterator[DeviceReading]:
+        """Yield the last readings of instances that are not among these any more."""
+        there = {each.label for each in instances}
+        for before in self.last[1:] if not self._slow.usable else ():
+            if before.label not in there:
+                yield replace(before, lost=True)
 
     def _describe(self, handle: Any, uuid: str, label: str) -> DeviceReading:
         """Return a device without any measurement."""

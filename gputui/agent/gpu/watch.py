@@ -119,7 +119,11 @@ class DeviceWatch:
         minors = {gpu.label: gpu.minor for gpu, _ in self._gpus if gpu.minor is not None}
         usable, now = selected(self._environ, readings, minors), time.time()
         return tuple(
-            replace(reading, usable=reading.uuid in usable, idle_since=self._idle(reading, now))
+            replace(
+                reading,
+                usable=reading.usable and reading.uuid in usable,
+                idle_since=self._idle(reading, now),
+            )
             for reading in (self._claimed(readings, self._claims) if self._claims else readings)
         )
 

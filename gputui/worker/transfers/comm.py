@@ -84,9 +84,10 @@ class Side:
 _side: Side | None = None
 
 
-def set_up(*, device: bool) -> None:
+def set_up(*, device: str) -> None:
     """Guard the ports of this process, and have its TLS comms lend and state where they are.
 
+    `device` is the UUID of this process's device, "" without one.
     Where settings say `bytes`, none lends.
     """
     global _side
@@ -176,8 +177,10 @@ class WorkerComm(TLS):  # type: ignore[misc]
             return msg
         there, address = self._near(), self._asked.get("who")
         assert there
-        on_devices = _side.location.device and there.device
-        maps_device = bool(on_devices and address and there not in _side.not_mapping)
+        opens = _side.location.opens(there)
+        if there.device and _side.location.device and not opens:
+            say_once("from one MIG instance to another arrays go through host memory")
+        maps_device = bool(opens and address and there not in _side.not_mapping)
         try:
             ticket = Ticket(_side.location, *_side.page.take())
         except OSError as error:

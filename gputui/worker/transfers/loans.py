@@ -38,11 +38,11 @@ class Location:
     """The descriptor of its loan page."""
     page_file: int
     """The page's inode, which distinguishes the process from a later one with its pid."""
-    device: bool
-    """Whether it has a device, on which it can open handles."""
+    device: str
+    """UUID of its device, on which it can open handles; "" without one."""
 
     @classmethod
-    def here(cls, page_fd: int, *, device: bool) -> Self:
+    def here(cls, page_fd: int, *, device: str) -> Self:
         """Return where this process is."""
         return cls(
             boot_id=Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
@@ -70,6 +70,15 @@ class Location:
             getattr(self, name) == getattr(other, name)
             for name in ("boot_id", "pid_namespace", "ipc_namespace", "user")
         )
+
+    def opens(self, other: "Location") -> bool:
+        """Return whether handles of its device memory open there; not between MIG instances.
+
+        Source: NVIDIA Multi-Instance GPU User Guide, application considerations.
+        """
+        devices = (self.device, other.device)
+        mig = any(device.startswith("MIG-") for device in devices)
+        return all(devices) and (self.device == other.device or not mig)
 
     def open(self, descriptor: int) -> int:
         """Open a memory file of that process by its descriptor there; raises OSError."""
