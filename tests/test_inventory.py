@@ -43,7 +43,7 @@ COMMANDS = {
     "down": "--all",
     "metrics": "",
     "presets": "--json",
-    "runs show": "--json",
+    "runs show": "--json --trace",
     "runs diff": "--json",
     "runs": "--json",
     "why": "--json --bundle",

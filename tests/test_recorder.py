@@ -9,7 +9,9 @@ import msgspec
 import pytest
 
 from gputui import runs
-from gputui.cli.listing import diff_runs, list_runs, show_run
+from gputui.cli import run_command
+from gputui.cli.listing import diff_runs, list_runs, show_run, trace_run
+from gputui.errors import UsageError
 from gputui.model.readings import DeviceReading, HostReading
 from gputui.model.snapshot import (
     RunState,
@@ -265,6 +267,33 @@ def test_a_run_shows_what_it_and_each_of_its_gpus_took(
     ]  # fmt: skip
     show_run(recorded[1], as_json=True)
     assert json.loads(capsys.readouterr().out)["usage"]["gpus"] == 2
+
+
+def test_a_recorded_run_is_traced_later(recorded: list[str], tmp_path: Path) -> None:
+    assert run_command(["runs", "show", recorded[1], "--trace", str(tmp_path / "t.json")]) == 0
+    events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    assert [each["args"] for each in events if each["name"] == "gpu0 memory"] == [
+        {"MiB": 70 * 1024}
+    ] * 3
+
+
+@pytest.mark.parametrize(
+    ("found", "says"),
+    [
+        (None, "no telemetry was recorded"),
+        (b"", "cannot be read"),
+        (b'{"version": 1, "names": [], "spans": [[0]]}', "cannot be read"),
+        (b'{"version": 9}', "of another version"),
+        (b"[]", "cannot be read"),
+    ],
+)
+def test_telemetry_that_is_missing_broken_or_newer_is_said_to_be_so(
+    recorded: list[str], found: bytes | None, says: str, tmp_path: Path
+) -> None:
+    file = records.find(recorded[0]).folder / "telemetry.json"
+    file.unlink() if found is None else file.write_bytes(found)
+    with pytest.raises(UsageError, match=says):
+        trace_run(recorded[0], str(tmp_path / "t.json"))
 
 
 def test_what_differs_between_two_runs_comes_first(recorded: list[str], capsys: Capture) -> None:

@@ -481,12 +481,15 @@ def runs(ctx: click.Context, as_json: bool) -> int:
 @runs.command("show", cls=Unnamed)
 @click.argument("id_", metavar="ID", shell_complete=words(completion.recorded_runs))
 @json_option
+@click.option("--trace", metavar="FILE.json", help="Write its trace instead, for Perfetto.")
 @click.pass_context
-def show_run(ctx: click.Context, id_: str, as_json: bool) -> int:
+def show_run(ctx: click.Context, id_: str, as_json: bool, trace: str | None) -> int:
     """Show one run; ID may be the start or the end of an id, or `last`."""
-    from gputui.cli.listing import show_run
+    from gputui.cli.listing import show_run, trace_run
 
     assert ctx.parent
+    if trace:
+        return trace_run(id_, trace)
     return show_run(id_, as_json or ctx.parent.params["as_json"])
 
 
