@@ -16,8 +16,8 @@ from pathlib import Path
 
 from gputui.errors import FolderError
 
-MAX_SOCKET_PATH_BYTES = 107
-"""Source: unix(7), without the NUL at the end."""
+MAX_SOCKET_PATH_BYTES = 103 if sys.platform == "darwin" else 107
+"""Source: unix(7), and unix(4) of macOS, without the NUL at the end."""
 
 LONGEST_SOCKET_NAME = "/agent-0123456789abcdef.sock"
 

@@ -26,7 +26,7 @@ from gputui.fleet.stages import Ask, Question, Stages
 from gputui.folders import runtime_folder
 from gputui.model.hosts import parse_hosts
 from gputui.model.plain_text import safe
-from gputui.process.procfs import process_stat
+from gputui.process.procfs import exists
 from gputui.protocol.codec import shown
 from gputui.protocol.connection_file import ConnectionFile, parse
 from gputui.protocol.frontend import Asked
@@ -312,7 +312,7 @@ class RemoteHead:
             folder = runtime_folder()
             for left in folder.glob("remote-*-*.sock"):  # of frontends that were killed
                 pid = left.name.split("-")[1]
-                if pid.isdigit() and process_stat(int(pid)) is None:
+                if pid.isdigit() and not exists(int(pid)):
                     left.unlink(missing_ok=True)
             path = str(folder / f"remote-{os.getpid()}-{secrets.token_hex(4)}.sock")
             connection = await self._connected()

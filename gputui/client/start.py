@@ -14,12 +14,12 @@ import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 from gputui.client.head_connection import HeadConnection
-from gputui.errors import ClusterError, HeadError, ProtocolError
+from gputui.errors import ClusterError, HeadError, ProtocolError, UsageError
 from gputui.model.snapshot import HostState, HostStatus
 from gputui.process.child import signal_name
+from gputui.process.procfs import IS_LINUX, environment
 from gputui.process.search_path import own_environment, own_python
 from gputui.protocol.connection_file import ConnectionFile, find_cluster
 from gputui.protocol.frontend import AwaitWorkers, Settled, SnapshotTaken, ToFrontend
@@ -33,6 +33,10 @@ WAITING_EVERY_S = 5.0
 """How often a waiting message is printed."""
 NAMED = 3
 """How many hosts are named that are waited for."""
+NEEDS_LINUX = (
+    "clusters start on Linux, and localhost is no host here: "
+    "start it where its hosts are, gputui up HOSTS --on USER@LOGIN, and gputui attach USER@LOGIN"
+)
 LAST_LINES = 5
 """Last log lines shown of a failed host."""
 
@@ -96,7 +100,12 @@ class HeadProcess(subprocess.Popen[bytes]):
 
 
 def spawn_head(config: ConfigureHead) -> HeadProcess:
-    """Start a head in a session of its own; it begins to reach its hosts at once."""
+    """Start a head in a session of its own; it begins to reach its hosts at once.
+
+    Raises UsageError on a Mac.
+    """
+    if not IS_LINUX:
+        raise UsageError(NEEDS_LINUX)
     config = replace(config, cluster_id=secrets.token_hex(8), starter_pid=os.getpid())
     head = HeadProcess(
         own_python("gputui.head"),
@@ -137,9 +146,8 @@ async def stop_by_signal(cluster: ConnectionFile) -> None:
 
     Every version's head ends in order by SIGTERM. Raises HeadError where it does not.
     """
-    mark = f"GPUTUI_CLUSTER={cluster.cluster_id}".encode()
-    with contextlib.suppress(OSError):  # it ends just now
-        if mark in Path(f"/proc/{cluster.pid}/environ").read_bytes().split(b"\0"):
+    if f"GPUTUI_CLUSTER={cluster.cluster_id}".encode() in environment(cluster.pid):
+        with contextlib.suppress(ProcessLookupError):  # it ends just now
             os.kill(cluster.pid, signal.SIGTERM)
     end = time.monotonic() + END_S
     while find_cluster(cluster.name) == cluster:

@@ -5,9 +5,7 @@ many handshakes it waits for, and how long.
 """
 
 import asyncio
-import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from ssl import Purpose, SSLContext
 from typing import Any
 
@@ -16,6 +14,7 @@ from distributed.comm.tcp import TLS, TLSBackend, TLSListener
 from distributed.security import Security
 
 from gputui.engine.overrides import overriding
+from gputui.process.procfs import memory_file
 
 HANDSHAKE_S = 10.0
 """A peer that has not finished TLS's handshake by then is closed."""
@@ -32,7 +31,7 @@ class MemorySecurity(Security):  # type: ignore[misc]
     """
 
     def _get_tls_context(self, tls: Mapping[str, Any], purpose: Purpose) -> SSLContext:
-        with _memory_file(tls["cert"]) as certificate, _memory_file(tls["key"]) as key:
+        with memory_file(tls["cert"]) as certificate, memory_file(tls["key"]) as key:
             context: SSLContext = super()._get_tls_context(
                 {**tls, "cert": certificate, "key": key}, purpose
             )
@@ -96,14 +95,3 @@ def guard_ports(comm_class: type[TLS] = TLS) -> None:
     """Guard the ports that Dask opens in this process from now on, with comms of this class."""
     GuardedListener.comm_class = comm_class
     registry.backends["tls"] = GuardedBackend()
-
-
-@contextmanager
-def _memory_file(text: str) -> Iterator[str]:
-    """Yield the path of a file in this process's memory. Source: memfd_create(2)."""
-    descriptor = os.memfd_create("gputui")
-    try:
-        os.write(descriptor, text.encode())
-        yield f"/proc/self/fd/{descriptor}"
-    finally:
-        os.close(descriptor)

@@ -17,6 +17,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from tempfile import TemporaryFile
 from typing import IO
 
 from gputui.process.lifetime import dump_core_as_before
@@ -148,7 +149,7 @@ class Child:
         loop = asyncio.get_running_loop()
         try:
             descriptor = os.pidfd_open(self.pid)
-        except OSError:
+        except (OSError, AttributeError):  # an old kernel; a Mac
             thread = threading.Thread(target=self._wait_in_thread, args=(loop,), daemon=True)
             thread.start()
             return
@@ -161,7 +162,10 @@ class Child:
         loop.add_reader(descriptor, ended)
 
     def _wait_in_thread(self, loop: asyncio.AbstractEventLoop) -> None:
-        os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+        if hasattr(os, "waitid"):
+            os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+        else:  # a Mac, up to Python 3.12
+            self._process.wait()
         with contextlib.suppress(RuntimeError):  # the loop has ended before
             loop.call_soon_threadsafe(self._has_ended)
 
@@ -188,7 +192,8 @@ async def run(command: Sequence[str], bound_s: float | None = None) -> Ended:
     """Run a command to its end; raises OSError if it cannot start. It is killed after `bound_s` and
     on cancellation.
     """
-    with os.fdopen(os.memfd_create("output"), "rb") as output:
+    in_memory = hasattr(os, "memfd_create")  # not on a Mac
+    with os.fdopen(os.memfd_create("output"), "rb") if in_memory else TemporaryFile() as output:
         child = Child(command, stdout=output, own_session=True)
         try:
             status = await child.wait(bound_s)

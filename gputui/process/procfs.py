@@ -1,18 +1,24 @@
 """Read /proc and /sys: this machine and its processes, parsed once, here.
 
 The parsers take text and return values; the functions below them read the files. A process
-that is gone, or that this user may not see, is None.
+that is gone, or that this user may not see, is None. What frontends call works on a Mac, too.
 """
 
+import contextlib
 import fcntl
 import os
 import platform
+import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+IS_LINUX = sys.platform != "darwin"
+"""Whether there is /proc; else this is a frontend's machine, on which no cluster runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +247,46 @@ def catches(pid: int, number: int) -> bool:
     return any(int(mask, 16) >> (number - 1) & 1 for mask in found)
 
 
+def exists(pid: int) -> bool:
+    """Return whether this user has a process of this pid, which may be a later one."""
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
+
+
+def started_by(pid: int, moment: float) -> bool:
+    """Return whether a process of this pid is there that was started up to a moment."""
+    if not IS_LINUX:
+        return exists(pid)
+    process = process_stat(pid)
+    if process is None:
+        return False
+    age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - process.start_ticks / TICKS_PER_S
+    return time.time() - age_s < moment
+
+
+@contextlib.contextmanager
+def memory_file(text: str) -> Iterator[str]:
+    """Yield the path of a file in this process's memory, on a Mac of one that only this user reads.
+
+    Source: memfd_create(2).
+    """
+    if not IS_LINUX:
+        with tempfile.NamedTemporaryFile("w") as file:  # 0600
+            file.write(text)
+            file.flush()
+            yield file.name
+        return
+    descriptor = os.memfd_create("gputui")
+    try:
+        os.write(descriptor, text.encode())
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)
+
+
 class CpuMeter:
     """The CPU that a process uses between two readings."""
 
@@ -265,7 +311,9 @@ def own_machine() -> str:
 
 
 def own_place() -> Place:
-    """Return where this process is."""
+    """Return where this process is; a Mac says the machine alone."""
+    if not IS_LINUX:
+        return Place(platform.node(), "", "")
     return Place(
         platform.node(),
         read_text("/proc/sys/kernel/random/boot_id").strip(),

@@ -179,10 +179,11 @@ def _save(path: Path, array: Any, fetch: Callable[[Any], Any]) -> None:
     file = _opened(path, os.O_EXCL)
     try:
         with file:
-            opened = f"/proc/self/fd/{file.fileno()}"  # this very file, whatever is at its path
+            opened = f"/dev/fd/{file.fileno()}"  # this very file, whatever is at its path
             out = np.lib.format.open_memmap(opened, "w+", dtype=array.dtype, shape=array.shape)
             # A write into a mapped file on a disk that has filled up ends the process (SIGBUS).
-            os.posix_fallocate(file.fileno(), 0, os.fstat(file.fileno()).st_size)
+            if hasattr(os, "posix_fallocate"):  # a Mac has none
+                os.posix_fallocate(file.fileno(), 0, os.fstat(file.fileno()).st_size)
         for place, block in _blocks(array, fetch):
             out[place] = block
         out.flush()

@@ -26,7 +26,7 @@ from gputui.model.failure import Failure
 from gputui.model.snapshot import RunState, RunStatus
 from gputui.model.usage import Usage
 from gputui.presets.definition import json_text
-from gputui.process.procfs import TICKS_PER_S, own_place, process_stat
+from gputui.process.procfs import own_place, started_by
 from gputui.protocol.frontend import new_run_id
 from gputui.protocol.programs import is_program
 
@@ -251,7 +251,7 @@ def reserve(record: RunRecord) -> None:
     """Take room on the disk for the end of a run that begins; raises OSError."""
     descriptor = os.open(record.folder / ROOM, os.O_WRONLY | os.O_CREAT, 0o600)
     try:
-        os.posix_fallocate(descriptor, 0, ROOM_BYTES)
+        os.write(descriptor, bytes(ROOM_BYTES))
     finally:
         os.close(descriptor)
 
@@ -350,11 +350,7 @@ def _lives(record: RunRecord) -> bool:
         written_at = max((path.stat().st_mtime for path in files if path.exists()), default=0.0)
         started_again = record.machine == own.machine and record.boot != own.boot
         return not started_again and time.time() - written_at < SILENT_ELSEWHERE_S
-    process = process_stat(record.pid)
-    if process is None:
-        return False
-    age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - process.start_ticks / TICKS_PER_S
-    return time.time() - age_s < record.started_at + CLOCKS_DIFFER_S
+    return started_by(record.pid, record.started_at + CLOCKS_DIFFER_S)
 
 
 class Recording:

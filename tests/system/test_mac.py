@@ -1,0 +1,113 @@
+"""A Mac in front: what is Linux's alone is used on hosts only.
+
+No Mac was at hand: Linux's calls, `/proc` and the name of the system are taken away instead.
+"""
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+import gputui as package
+from gputui.cli.listing import FOLDER
+from tests import mac
+from tests.system.conftest import Command
+from tests.system.lab import HERE
+from tests.system.test_elsewhere import There, there  # noqa: F401
+from tests.terminals import Emulated
+
+ROOT = Path(package.__file__).parent
+ON_LINUX = ("agent", "worker", "head", "process", "fleet/deploy")
+"""What runs on hosts, and the names behind which the rest uses it."""
+RUN_THERE = {
+    "client/there.py": "it is sent to the login machine",
+    "presets/random_sum.py": "its tasks run in workers",
+    "presets/workers.py": "workers ask the driver",
+}
+CALLS = {name for names in mac.OF_LINUX.values() for name in names} | {"prctl", "O_TMPFILE"}
+
+
+def of_linux(path: Path) -> set[str]:
+    """Return the calls and paths of Linux that stand in a module, its docstrings apart."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    texts = {
+        id(each.value) for each in ast.walk(tree) if isinstance(each, ast.Expr)
+    }  # docstrings, and the like below a value
+    guarded = {
+        node.attr
+        for test in ast.walk(tree)
+        if isinstance(test, ast.If) and "hasattr" in ast.unparse(test.test)
+        for node in ast.walk(test)
+        if isinstance(node, ast.Attribute)
+    }
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr in CALLS - guarded:
+            found.add(node.attr)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in texts:
+            found |= {each for each in mac.HIDDEN if node.value.startswith(f"{each}/")}
+    return found
+
+
+def test_frontends_use_nothing_that_only_linux_has() -> None:
+    modules = {str(path.relative_to(ROOT)): path for path in ROOT.rglob("*.py")}
+    used = {name: of_linux(path) for name, path in modules.items() if of_linux(path)}
+    hosts = {name for name in used if name.startswith(tuple(f"{each}/" for each in ON_LINUX))}
+    assert used.keys() - hosts == RUN_THERE.keys()
+    assert "process/procfs.py" in hosts  # the walk finds what is there
+
+
+def on_a_mac(gputui: Command, *words: str) -> tuple[int, str, str]:
+    done = gputui.run_other(sys.executable, mac.__file__, *words)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("words", [[], ["localhost"], ["up", "gpu-a"], ["--run", "smoke"]])
+def test_a_cluster_is_not_started_there_and_one_sentence_says_so(
+    gputui: Command, words: list[str]
+) -> None:
+    screen = [] if words[:1] in (["up"], ["--run"]) else ["--run", "smoke"]
+    status, stdout, stderr = on_a_mac(gputui, *words, *screen)
+    assert (status, stdout) == (2, "")
+    assert stderr.splitlines()[-1].startswith("gputui: clusters start on Linux, and localhost is")
+
+
+def test_what_runs_and_what_was_run_is_listed_there(gputui: Command) -> None:
+    assert on_a_mac(gputui, "ls")[:2] == (0, "")
+    assert on_a_mac(gputui, "runs")[0] == 0
+
+
+@pytest.mark.slow
+def test_a_cluster_on_a_login_machine_is_started_listed_and_computes_from_there(
+    there: There,  # noqa: F811
+) -> None:
+    started = ("up", HERE, "--workers", "1", "--name", "mac", "--on", there.login)
+    status, stdout, stderr = on_a_mac(there.gputui, *started)
+    assert (status, "mac: 1 worker" in stdout) == (0, True), stderr
+    status, stdout, stderr = on_a_mac(there.gputui, "down", f"{there.login}:mac")
+    assert (status, "stopped" in stdout) == (0, True), stderr
+    status, stdout, stderr = on_a_mac(there.gputui, "ls", there.login)
+    assert (status, "lab" in stdout) == (0, True), stderr
+    run = ("--attach", there.name, "--run", "random-sum", "-p", "size=1000")
+    status, stdout, stderr = on_a_mac(there.gputui, *run)
+    assert (status, "sum" in stdout) == (0, True), stderr
+    status, stdout, stderr = on_a_mac(there.gputui, "runs", "show", "last")
+    assert (status, "done" in stdout) == (0, True), stderr
+
+
+@pytest.mark.slow
+def test_the_screen_shows_the_demo_and_a_cluster_elsewhere_there(
+    there: There,  # noqa: F811
+) -> None:
+    for words, seen in ((["--demo", "2x2"], "SIMULATED"), (["attach", there.name], "lab")):
+        command = [sys.executable, mac.__file__, *words]
+        screen = Emulated.start(*command, env=there.gputui.env, cells=(100, 30))
+        try:
+            screen.sees(seen, "running")
+        finally:
+            screen.kill()
+
+
+def test_the_help_says_what_was_tried() -> None:
+    assert "not run on a Mac" in (FOLDER / "ssh.md").read_text(encoding="utf-8")
