@@ -222,11 +222,12 @@ class ScreenApp(App[int]):
     def _leave_start(self, snapshot: Snapshot) -> None:
         """Show the fleet once every host is ready or failed, unless another view was chosen.
 
-        If all have failed, the start view stays and shows the reasons.
+        If all have failed, or there are too few free GPUs, the start view stays and says why.
         """
         states = [host.state for host in snapshot.hosts]
         came_up = any(state is not HostState.FAILED for state in states)
-        if self._starting and came_up and all(state.final for state in states):
+        up = came_up and not snapshot.lacking
+        if self._starting and up and all(state.final for state in states):
             self._starting = False
             if self.stage.wanted == "hosts":
                 self.go_to("fleet")

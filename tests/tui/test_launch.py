@@ -113,3 +113,12 @@ async def test_why_is_said_whole_of_every_host_that_failed_with_the_hint_below()
         text = seen(pilot)
         assert text.index("that is all") < text.index("try: name another one")
         assert sum(not line.strip() for line in text.splitlines()) < 8, text
+
+
+async def test_the_start_view_shows_the_queue_while_there_are_too_few_free_gpus() -> None:
+    queue = "too few free GPUs: 2 asked for, 1 free\n  b gpu0: alice · since 3h\n  before you: bob"
+    on = Still(replace(snapshot(host("b", device())), lacking=queue))
+    async with on.app.run_test(size=(80, 24)) as pilot:
+        await sees(pilot, *queue.splitlines())
+        on.link.put(SnapshotTaken(replace(snapshot(host("b", device())), sequence=2)))
+        await sees(pilot, "b:gpu0")

@@ -137,11 +137,14 @@ class HostsView(Listing[Row]):
         return sorted((Row(host, (), look) for host in snapshot.hosts), key=lambda r: r.urgency)
 
     def about(self, value: Row, width: int, height: int) -> list[Line]:
-        """Describe the host under the cursor, then all others that failed."""
+        """Describe which GPUs it waits for, the host under the cursor, and others that failed."""
         rows = self._values.values()
         others = [row.host for row in rows if row.urgency < UP - 1 and row.key != value.key]
         shown = [value.host, *others]
-        return [line for host in shown for line in (*evidence(host, width), ())][:-1]
+        snapshot = self.screen_app.watched.snapshot
+        queue = snapshot.lacking.splitlines() if snapshot else []
+        lines: list[Line] = [[(fitted(fmt.safe(text), width), "warn")] for text in queue]
+        return [*lines, *(line for host in shown for line in (*evidence(host, width), ()))][:-1]
 
     def open(self, value: Row) -> None:
         """Show the host's GPUs."""
