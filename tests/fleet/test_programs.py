@@ -15,6 +15,7 @@ from gputui.protocol.programs import (
     OutputTaken,
     Per,
     ProgramExited,
+    ProgramInput,
     ProgramOutput,
     ProgramStarted,
     ProgramWaits,
@@ -22,6 +23,7 @@ from gputui.protocol.programs import (
     StartProgram,
     packed,
 )
+from gputui.runs.program_run import Input
 from tests.fleet.simulated import SimulatedFleet
 
 PIECE = packed(b"x" * PIECE_BYTES)
@@ -152,3 +154,12 @@ async def test_a_host_forgets_programs_that_are_over_or_of_no_run(run: Run) -> N
     names = [order.programs for order in run.orders(EndPrograms)]
     assert names == [("run/0",), ("run/0",), ("other/0",)]
     assert run.fleet.programs.running
+
+
+def test_input_goes_on_where_it_ended_whatever_a_host_says_it_has_taken() -> None:
+    sent: list[ProgramInput] = []
+    given = Input(sent.append, "run/0")
+    given._sent(b"abc")
+    given.taken(2**53)
+    given._sent(b"def")
+    assert [each.start for each in sent] == [0, 3]
