@@ -223,7 +223,7 @@ class Supervisor:
         self._lasting.keep(self._end_with_lease, "the lease")
         sweep = asyncio.to_thread(self._sweep)
         self._work.start(sweep, "removing what agents left that were killed")
-        if not self._configure.only_examined:
+        if self._configure.workers_wanted:
             self._workers.forkserver.start()
         self._lasting.keep(self._workers.forkserver.run, "starting workers")
         for name, work in (

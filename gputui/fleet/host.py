@@ -261,6 +261,7 @@ class FleetHost:
                 temporary_directory=settings.temporary_directory,
                 cluster=settings.cluster,
                 promised_until=settings.promised_until,
+                workers_wanted=self._scheduler_wanted.is_set(),
                 frontends=settings.frontends() if self.host.is_local else (),
             )
         self._warn(facts, clock)

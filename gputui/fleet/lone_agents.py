@@ -51,7 +51,7 @@ class LoneAgent:
         stages = self._stages
         late = f"its agent started and then said nothing for {stages.timeout_s:g} s"
         async with stages.enter(HostState.PROBING, late):
-            await session.configure(self.host, only_examined=True)
+            await session.configure(self.host, workers_wanted=False)
         self.up.set_result(None)
 
     def _received(self, message: FromAgent) -> None:

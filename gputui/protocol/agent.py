@@ -69,8 +69,8 @@ class Configure:
     """As in `KnowFrontends`."""
     compressed: bool = False
     """Whether to compress what the agent answers, and all after it."""
-    only_examined: bool = False
-    """Whether no worker will be wanted: a forkserver takes a second of CPU to import."""
+    workers_wanted: bool = True
+    """Whether workers are about to be: a forkserver takes a second of CPU to import."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from gputui.protocol.programs import (
 )
 from tests.agent.conftest import FakeNvml
 from tests.clusters import Clusters, LiveCluster
+from tests.processes import command_of, processes_of
 
 
 async def ran(cluster: LiveCluster, *argv: str, run: str = "a", **how: object) -> Placed:
@@ -80,6 +81,15 @@ async def test_a_head_that_watches_has_no_scheduler_until_the_first_worker(
     await cluster.request(Scale(0, 1))
     await cluster.up(1)
     assert cluster.snapshot.state is ClusterState.RUNNING
+
+
+async def test_a_host_without_workers_imports_nothing_of_theirs(clusters: Clusters) -> None:
+    cluster = await clusters.start("localhost gpus=none workers=1", watch=True, workers=0)
+    output = Output(cluster)
+    await ran(cluster, "true")
+    await output.ended("a/0")
+    commands = [command_of(pid) for pid in processes_of(cluster.id)]
+    assert commands and not any("forkserver" in words for words in commands)
 
 
 async def test_one_process_a_gpu_finds_its_rank_and_its_gpu(gpus: LiveCluster) -> None:
