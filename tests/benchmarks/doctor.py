@@ -1,6 +1,8 @@
-"""What `doctor` costs beside asyncssh that runs `true` on the same hosts, all at once.
+"""The cost of `doctor` and of `who` against asyncssh that runs a command on the same hosts.
 
-    python -m tests.benchmarks.doctor [--hosts 100] [--repeats 3]
+    python -m tests.benchmarks.doctor [--hosts 100] [--repeats 3] [--who]
+
+For `doctor` the command is `true`; for `who` a script in the place of nvidia-smi.
 
 All hosts are loopback addresses of one sshd on this machine, which so plays them, too: wall time
 has their shells, interpreters and agents in it; CPU time is that of the client alone.
@@ -19,8 +21,10 @@ from pathlib import Path
 
 import asyncssh
 
+from gputui.errors import HostError
 from gputui.fleet.checks import Verdict
 from gputui.fleet.doctor import diagnose
+from gputui.fleet.lone_agents import lone_agents
 from gputui.fleet.stages import FleetSettings, Question
 from gputui.model.hosts import Host
 from tests.fleet.conftest import free_port
@@ -32,6 +36,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--hosts", type=int, default=100)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--who", action="store_true")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         ssh_hosts = SshHosts(Path(folder))
@@ -44,24 +49,37 @@ def main() -> None:
             ssh_hosts.describe(
                 *(replace(host, name=f"host{each}", address=f"127.0.1.{each}") for each in numbers)
             )
-            measure(ssh_hosts, arguments.repeats)
+            smi = Path(folder) / "nvidia-smi"
+            smi.write_text("#!/bin/sh\necho '0, NVIDIA H100, 0 %, 1 MiB, 81559 MiB'\n")
+            smi.chmod(0o755)
+            if arguments.who:
+                measure(ssh_hosts, arguments.repeats, "who", look, str(smi))
+            else:
+                measure(ssh_hosts, arguments.repeats, "doctor", examine, "true")
         finally:
             ssh_hosts.stop()
 
 
-def measure(hosts: SshHosts, repeats: int) -> None:
+def measure(
+    hosts: SshHosts,
+    repeats: int,
+    ours: str,
+    work: Callable[[SshHosts], Awaitable[None]],
+    command: str,
+) -> None:
     """Run both in turn, and print how they compare."""
-    took: dict[str, list[tuple[float, float]]] = {"asyncssh true": [], "doctor": []}
+    theirs = f"asyncssh {Path(command).name}"
+    took: dict[str, list[tuple[float, float]]] = {theirs: [], ours: []}
     for _ in range(repeats):
-        took["asyncssh true"].append(timed(lambda: run_true(hosts)))
-        took["doctor"].append(timed(lambda: examine(hosts)))
+        took[theirs].append(timed(lambda: run_command(hosts, command)))
+        took[ours].append(timed(lambda: work(hosts)))
     for name, pairs in took.items():
         wall_s, cpu_s = (statistics.median(each) for each in zip(*pairs, strict=True))
-        print(f"{name:14} {wall_s:6.2f} s, {1000 * cpu_s / len(hosts.hosts):4.0f} ms CPU a host")
-    pairs = zip(took["doctor"], took["asyncssh true"], strict=True)
-    ratios = [(ours[0] / theirs[0], ours[1] / theirs[1]) for ours, theirs in pairs]
+        print(f"{name:20} {wall_s:6.2f} s, {1000 * cpu_s / len(hosts.hosts):4.0f} ms CPU a host")
+    pairs = zip(took[ours], took[theirs], strict=True)
+    ratios = [(mine[0] / other[0], mine[1] / other[1]) for mine, other in pairs]
     wall, cpu = (statistics.median(each) for each in zip(*ratios, strict=True))
-    print(f"doctor / true  {wall:6.2f} × wall, {cpu:.2f} × CPU, {len(hosts.hosts)} hosts")
+    print(f"{ours} / {theirs}  {wall:6.2f} × wall, {cpu:.2f} × CPU, {len(hosts.hosts)} hosts")
 
 
 def timed(work: Callable[[], Awaitable[None]]) -> tuple[float, float]:
@@ -71,8 +89,8 @@ def timed(work: Callable[[], Awaitable[None]]) -> tuple[float, float]:
     return time.monotonic() - began, time.process_time() - began_cpu
 
 
-async def run_true(hosts: SshHosts) -> None:
-    """Log in to every host, and run `true`."""
+async def run_command(hosts: SshHosts, command: str) -> None:
+    """Log in to every host, and run a command."""
 
     async def one(host: SshHost) -> None:
         async with asyncssh.connect(
@@ -82,7 +100,7 @@ async def run_true(hosts: SshHosts) -> None:
             known_hosts=str(hosts.known_hosts),
             client_keys=[str(hosts.client_key)],
         ) as connection:
-            await connection.run("true", check=True)
+            await connection.run(command, check=True)
 
     await asyncio.gather(*map(one, hosts.hosts))
 
@@ -98,6 +116,19 @@ async def examine(hosts: SshHosts) -> None:
     found = await diagnose(named, settings, nobody)
     bad = [one for one in found if one.verdict is Verdict.BAD]
     assert not bad, bad[:3]
+
+
+async def look(hosts: SshHosts) -> None:
+    """Have `who` look at every host; all must answer."""
+
+    async def nobody(question: Question) -> str | None:
+        return None
+
+    settings = FleetSettings("none", ssh_config=str(hosts.config), stage_timeout_s=120.0)
+    named = [Host(host.name, python=sys.executable) for host in hosts.hosts]
+    async with lone_agents(named, settings, nobody) as found:
+        bad = [one for one in found if isinstance(one, HostError)]
+        assert not bad, bad[:3]
 
 
 if __name__ == "__main__":
