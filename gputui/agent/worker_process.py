@@ -256,6 +256,8 @@ def explain(
     'it reached its memory limit of 1.0 GiB; give it more with memory=, or use smaller chunks'
     >>> explain(9, [], kernel_killed=True)[0], explain(9, [])
     ('oom-killer', ('signal', 'SIGKILL: ended from outside'))
+    >>> explain(3 << 8, ["so long"])[1]
+    'exit code 3 (a task or a library ended it: os._exit): so long'
     >>> explain(11, []), explain(40, [])
     (('signal', 'SIGSEGV: a library crashed'), ('signal', 'signal 40'))
     """
@@ -281,7 +283,8 @@ def explain(
         return "address", last
     if re.search(r"\bCUDA|cuda[A-Z]|cupy", last):
         return "cuda-error", last
-    return "crashed", f"exit code {code}" + (f": {last}" if last else "")
+    own = " (a task or a library ended it: os._exit)" if code > 1 else ""
+    return "crashed", f"exit code {code}{own}" + (f": {last}" if last else "")
 
 
 def sized(size_bytes: int) -> str:

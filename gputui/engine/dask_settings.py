@@ -24,6 +24,8 @@ SETTINGS: dict[str, Any] = {
     # A worker whose task holds the GIL for minutes is at work, not gone; whether it lives is
     # known to its agent, and a lost host's workers are removed when its lease runs out.
     "distributed.scheduler.worker-ttl": None,
+    # A task that ends workers fails after the third, with its key; with Dask's 3 after the fourth.
+    "distributed.scheduler.allowed-failures": 2,
     # A statistical profile every 10 ms costs the one Python thread that feeds a GPU.
     "distributed.worker.profile.interval": "100ms",
     # The agents read NVML once for all workers of a host, in a thread of their own; Dask would

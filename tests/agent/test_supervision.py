@@ -238,7 +238,10 @@ async def test_an_end_is_explained_by_what_that_process_printed() -> None:
         os.close(writes)
         output.drain()
     assert output.tail(20) == ()
-    assert explain(3 << 8, output.tail(20)) == ("crashed", "exit code 3")
+    assert explain(3 << 8, output.tail(20)) == (
+        "crashed",
+        "exit code 3 (a task or a library ended it: os._exit)",
+    )
 
 
 async def test_who_follows_again_without_a_history_gets_no_line_twice() -> None:
