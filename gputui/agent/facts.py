@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from importlib.metadata import distributions
 from pathlib import Path
 
+from gputui.agent.gpu.processes import mps_warnings
 from gputui.agent.gpu.watch import DeviceWatch
 from gputui.process.cgroups import Cgroups, memory
 from gputui.process.procfs import hides_others
@@ -62,6 +63,8 @@ def gather_facts(
     """
     packages = installed()
     watch.wait(timeout_s)
+    devices = watch.devices()
+    others_mps = mps_warnings(os.getuid()) if devices else ()
     return Facts(
         version=VERSION,
         agent_pid=os.getpid(),
@@ -72,10 +75,10 @@ def gather_facts(
         cpus=usable_cpus(),
         memory_total_bytes=memory().total_bytes,
         disk_free_bytes=disk_free(scratch) or 0,
-        devices=watch.devices(),
+        devices=devices,
         cuda_visible_devices=environ.get("CUDA_VISIBLE_DEVICES"),
         running=(),
-        warnings=watch.warnings(),
+        warnings=(*watch.warnings(), *others_mps),
         driver_version=watch.driver_version,
         gpus_known=watch.opened.is_set(),
         others_hidden=hides_others(),

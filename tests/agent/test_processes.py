@@ -2,13 +2,15 @@
 
 import os
 import pwd
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
-from gputui.agent.gpu.processes import Processes, unseen
+from gputui.agent.gpu.processes import Processes, mps_warnings, unseen
 from gputui.model.readings import Owner
 
 WAIT_FOR_END_OF_INPUT = "import sys; print('up', flush=True); sys.stdin.read()"
@@ -95,3 +97,19 @@ def test_a_command_cannot_write_on_the_terminal_that_shows_it(start):
     command = Processes("abc").identify(process.pid).command
     assert command is not None
     assert command.isprintable()
+
+
+@pytest.fixture
+def mps_daemon(tmp_path: Path) -> Iterator[int]:
+    """The pid of a process that is named as NVIDIA's daemon."""
+    named = tmp_path / "nvidia-cuda-mps-control"
+    shutil.copy(str(shutil.which("sleep")), named)
+    with subprocess.Popen([named, "600"]) as process:
+        yield process.pid
+        process.kill()
+
+
+def test_the_mps_daemon_of_another_user_is_named_and_ones_own_is_not(mps_daemon: int) -> None:
+    own, theirs = f"(pid {mps_daemon})", os.getuid() + 1
+    assert any(own in warning for warning in mps_warnings(theirs))
+    assert not any(own in warning for warning in mps_warnings(os.getuid()))

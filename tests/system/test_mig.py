@@ -128,6 +128,22 @@ def test_a_driver_that_hangs_makes_readings_stale_and_nothing_waits_for_it(
         until(lambda: not any(each["stale"] for each in read()[0].values()))
 
 
+def test_what_restricts_a_gpu_is_named(machine: Machine, gputui: Command) -> None:
+    machine.set("""gpu GPU-empty NVIDIA_H100 81559 1 0
+gpu GPU-one NVIDIA_H100 81559 0 3
+gpu GPU-none NVIDIA_H100 81559 0 2
+gpu GPU-usual NVIDIA_H100 81559 0 0
+""")
+    with machine.reader() as read:
+        empty, exclusive, prohibited = read()[1]
+    assert empty.startswith("GPU 0 is in MIG mode and has no instances: make some with")
+    assert exclusive.startswith("GPU 1 is in compute mode exclusive process: one process")
+    assert prohibited.startswith("GPU 2 is in compute mode prohibited: no program")
+    gputui.env |= machine.env
+    said = gputui("doctor", "localhost").stdout
+    assert all(f"! warning   {each}" in said for each in (empty, exclusive, prohibited))
+
+
 def test_workers_are_named_after_the_instances_of_a_profile(
     machine: Machine, gputui: Command
 ) -> None:

@@ -45,6 +45,12 @@ CPU_WORDS = 64
 
 IDLE_READINGS = 5
 """After so many in a row without work, its power is that of an idle card."""
+COMPUTE_MODES = {
+    2: "compute mode prohibited: no program can use it",
+    3: "compute mode exclusive process: one process at a time can use it, without MPS",
+}
+"""NVML_COMPUTEMODE_… → what it rules out."""
+
 SLOW_EVERY = 10
 """MIG mode, power cap, ECC counts, energy and NVLink traffic are read every so many readings."""
 NVLINK_SPEED_MBPS = 164
@@ -157,6 +163,8 @@ class Gpu:
         uuid = nvml.ask("nvmlDeviceGetUUID", handle)
         if uuid is None:
             raise DevicesError("NVML does not report its UUID")
+        self.warning = ""
+        """Why programs may be unable to use it, and the hint; "" if nothing rules them out."""
         self._slow = self._describe(handle, uuid, str(index))
         """The GPU with those readings that hardly ever change or are slow to ask."""
         self.label = self._slow.label
@@ -256,6 +264,16 @@ class Gpu:
             if uuid is not None:
                 described = self._describe(instance, uuid, f"{self.label}.{index}")
                 self._instances.append((instance, described))
+        self.warning = self._restriction(mig_enabled=mig_enabled)
+
+    def _restriction(self, *, mig_enabled: bool) -> str:
+        if mig_enabled:
+            where = f"GPU {self.label} is in MIG mode and has no instances"
+            hint = f"make some with `sudo nvidia-smi mig -i {self.label} -cgi PROFILE -C`"
+            return "" if self._instances else f"{where}: {hint}"
+        mode = COMPUTE_MODES.get(self._ask("nvmlDeviceGetComputeMode", self._handle))
+        hint = f"`sudo nvidia-smi -i {self.label} -c DEFAULT` lets programs share it"
+        return f"GPU {self.label} is in {mode}; {hint}" if mode else ""
 
     def _memory(self, handle: Any) -> tuple[int | None, int | None]:
         """Return total and used bytes, without the driver's own reserve.

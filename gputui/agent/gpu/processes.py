@@ -6,8 +6,9 @@ hidepid) is of an unknown owner. What was found is kept by pid and start time.
 """
 
 import pwd
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache
+from pathlib import Path
 
 from gputui.model.readings import DeviceProcess, Owner
 from gputui.process import procfs
@@ -16,6 +17,8 @@ COMMAND_CHARACTERS = 160
 GENERATIONS = 64
 """How far up a process's ancestors are followed."""
 KEPT = 4096
+MPS_DAEMON = "nvidia-cuda-mps-control"
+"""Its command line names it; the kernel's name for a process has 15 characters."""
 
 
 def unseen(pid: int) -> DeviceProcess:
@@ -77,6 +80,25 @@ class Processes:
                 return False
             pid = stat.parent
         return False
+
+
+def mps_warnings(own: int) -> Iterator[str]:
+    """Yield a warning for each MPS control daemon of another user than this one.
+
+    Source: NVIDIA Multi-Process Service, CUDA_MPS_PIPE_DIRECTORY: a program that finds no daemon
+    at its pipe runs without MPS.
+    """
+    for folder in Path("/proc").glob("[0-9]*"):
+        pid = int(folder.name)
+        stat, uid = procfs.process_stat(pid), procfs.owner(pid)
+        if stat is None or uid is None or uid == own:
+            continue
+        if stat.command == MPS_DAEMON[:15] and MPS_DAEMON in _command(pid):
+            yield (
+                f"an MPS control daemon of {user_name(uid)} runs here (pid {pid}): workers that "
+                "find its pipe join it, and may wait while it serves others; "
+                "env.CUDA_MPS_PIPE_DIRECTORY=PATH, an empty folder, keeps them from it"
+            )
 
 
 @cache

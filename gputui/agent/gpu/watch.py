@@ -158,13 +158,15 @@ class DeviceWatch:
         return frozenset(os.sched_getaffinity(0))
 
     def warnings(self) -> tuple[str, ...]:
-        """Return why GPUs are missing or misleading, with the hint."""
+        """Return why GPUs are missing, restricted or misleading, with the hint."""
         if not self.opened.is_set():
             return ("NVML does not answer: does nvidia-smi work on this host?",)
+        restricted = (gpu.warning for gpu, _ in self._gpus if gpu.warning)
+        warnings = (*self._warnings, *restricted)
         if not ambiguous_order(self._environ, self.devices()):
-            return self._warnings
+            return warnings
         return (
-            *self._warnings,
+            *warnings,
             "CUDA_VISIBLE_DEVICES has indices, the GPUs here differ, and CUDA may count them in "
             "another order than nvidia-smi: set CUDA_DEVICE_ORDER=PCI_BUS_ID, or use UUIDs",
         )
