@@ -134,6 +134,15 @@ def test_every_gpu_of_a_ready_host_has_a_worker(calm: Timelapse) -> None:
     }
 
 
+def test_some_gpus_are_other_peoples_and_get_no_worker() -> None:
+    one = Timelapse(Shape(4, 4), seed=3).to(STARTED)
+    (host,) = (host for host in one.snapshot.hosts if any(d.claim for d in host.devices))
+    claimed = {device.short_name: device.claim.user for device in host.devices if device.claim}
+    assert claimed == {"gpu1": "mira", "gpu2": "jon"}
+    assert not {f"{host.name}:{name}" for name in claimed} & names(one.snapshot)
+    one.close()
+
+
 def test_runs_follow_each_other_and_their_tasks_load_the_gpus(calm: Timelapse) -> None:
     working = calm.until(
         lambda s: all(

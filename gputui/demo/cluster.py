@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 import random
+import time
 from dataclasses import replace
 from functools import partial
 from uuid import UUID
@@ -14,7 +15,7 @@ from gputui.demo.devices import A100, H200, SimulatedGpu
 from gputui.demo.simulated_agent import SimulatedAgent, SimulatedHosts
 from gputui.demo.simulated_runs import SimulatedRun
 from gputui.demo.simulated_scheduler import SimulatedScheduler
-from gputui.demo.troubles import happen, spread
+from gputui.demo.troubles import happen, share, spread
 from gputui.errors import HeadError
 from gputui.head.head import Head
 from gputui.process.background import Background
@@ -26,6 +27,8 @@ from gputui.protocol.streams import memory_streams
 logging.getLogger("gputui.head").addHandler(logging.NullHandler())  # its events are on the screen
 
 
+SHARED = 2
+"""Which host is other people's, too."""
 REPORT_S = 1.0
 FIRST_RUN_S, BETWEEN_RUNS_S = 2.0, 7.0
 OWN_RUNS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
@@ -77,6 +80,8 @@ class Demo:
                 gpus.append(
                     SimulatedGpu(label, f"GPU-{UUID(int=rng.getrandbits(128))}", model, links)
                 )
+            if troubles and number == SHARED and len(gpus) > 2:
+                share(gpus[1:], time.time())
             return SimulatedAgent(host, number, gpus, seed=seed, pace=pace)
 
         self._tasks = Background(
@@ -89,7 +94,9 @@ class Demo:
         self._failures, self._own_runs = troubles, 0
         self._troubles = partial(happen, self.scheduler, hosts, seed) if troubles else None
         self.head = Head(
-            ConfigureHead(VERSION, "demo", "\n".join(names), cluster_id="demo", interactive=True),
+            ConfigureHead(
+                VERSION, "demo", "\n".join(names), cluster_id="demo", interactive=True, busy="skip"
+            ),
             opener=self.hosts,
             scheduler=lambda _cluster_id: self.scheduler,
             run=self._start_run,

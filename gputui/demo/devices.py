@@ -6,7 +6,7 @@ A GPU's temperature follows its utilisation slowly.
 import random
 from dataclasses import dataclass, replace
 
-from gputui.model.readings import DeviceProcess, DeviceReading, Interconnect, Owner
+from gputui.model.readings import Claim, DeviceProcess, DeviceReading, Interconnect, Owner
 
 CONTEXT_BYTES = 530 * 2**20
 """Size of a CUDA context with its kernels on a device."""
@@ -53,6 +53,9 @@ class SimulatedGpu:
     model: Model = H200
     links: Interconnect = H200_LINKS
     foreign: DeviceProcess | None = None
+    claim: Claim | None = None
+    waiting: tuple[str, ...] = ()
+    idle_since: float | None = None
     hot: bool = False
     ecc_errors: int = 0
     lost: bool = False
@@ -88,6 +91,9 @@ class SimulatedGpu:
             processes=processes,
             interconnect=self.links,
             nvlink_bytes_per_s=float(round(most * LINK_SHARE * utilization / 100)),
+            claim=self.claim,
+            waiting=self.waiting,
+            idle_since=None if utilization else self.idle_since,
         )
         return self._last
 

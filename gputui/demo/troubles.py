@@ -7,15 +7,17 @@ head's to find out.
 
 import asyncio
 import random
+from collections.abc import Sequence
 
 from gputui.demo.devices import CONTEXT_BYTES, SimulatedGpu
 from gputui.demo.simulated_agent import SimulatedAgent, SimulatedHosts
 from gputui.demo.simulated_scheduler import SimulatedScheduler
-from gputui.model.readings import DeviceProcess, Owner
+from gputui.model.readings import Claim, DeviceProcess, Note, Owner
 from gputui.model.snapshot import HostState
 from gputui.protocol.agent import WorkerReady
 
 PERIOD_S = 600
+HOUR_S = 3600.0
 FOREIGN = {
     8: ("mira", "python train.py --config configs/large.yaml --resume latest"),
     9: ("jon", "/opt/conda/bin/python -m vllm.entrypoints.openai.api_server"),
@@ -59,6 +61,18 @@ def spread(hosts: SimulatedHosts, names: list[str], rng: random.Random, *, quest
     if len(names) > 2 and questions:
         unknown = hosts.agent(next(name for name in names[1:] if name not in refused))
         unknown.fingerprint = "".join(rng.choices("ABCDEFabcdefghijkmnpq23456789+/", k=43))
+
+
+def share(gpus: Sequence[SimulatedGpu], now: float) -> None:
+    """Have other people claim the first GPUs of a host: one keeps a promise, one is over it."""
+    training, notebook = gpus[:2]
+    command = "torchrun --nproc-per-node 1 finetune.py --model 8b"
+    began, used_bytes = now - 2 * HOUR_S, 61 * 2**30
+    training.foreign = DeviceProcess(4711, Owner.OTHER, "mira", command, used_bytes, began)
+    training.claim = Claim(4710, "mira", Note("fine-tuning", began, now + 3.5 * HOUR_S))
+    training.waiting = ("noor",)
+    notebook.claim = Claim(815, "jon", Note("notebook", now - 11 * HOUR_S, now - 3 * HOUR_S))
+    notebook.idle_since = now - 4 * HOUR_S
 
 
 async def happen(scheduler: SimulatedScheduler, hosts: int, seed: int) -> None:
