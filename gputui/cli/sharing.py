@@ -15,7 +15,7 @@ from gputui.cli.terminal import ask_here
 from gputui.client.head_connection import HeadConnection
 from gputui.client.sources import HostsInput, read_hosts
 from gputui.errors import ClusterError, ExitCode, GputuiError, HostError, UsageError
-from gputui.fleet.checks import chosen_devices
+from gputui.fleet.checks import OTHERS_HIDDEN, chosen_devices
 from gputui.fleet.claiming import Picked, hold
 from gputui.fleet.lone_agents import LoneAgent, lone_agents
 from gputui.model.claim_text import claim_text, used_since
@@ -85,8 +85,7 @@ async def _readings(hosts: HostsInput) -> AsyncIterator[Seen]:
         up, failed = _apart(found)
         for host in up:
             if host.facts.others_hidden:
-                said = "others' processes are hidden there (hidepid): their users are unknown"
-                print(safe(f"gputui: {host.host.name}: {said}"), file=sys.stderr)
+                print(safe(f"gputui: {host.host.name}: {OTHERS_HIDDEN}"), file=sys.stderr)
             if not host.claims.devices:
                 why = "; ".join(host.facts.warnings) or "none that may be used"
                 print(f"gputui: {host.host.name}: no GPU: {safe(why)}", file=sys.stderr)

@@ -36,6 +36,8 @@ RAPIDS = ("cudf-", "dask-cudf-", "cuml-", "raft-dask-", "dask-cuda")
 DISK_NEEDED_BYTES = 5 * 2**30
 """With less, a host whose workers spill is soon full."""
 
+OTHERS_HIDDEN = "others' processes are hidden there (hidepid): their users are unknown"
+
 LABEL = re.compile(r"[0-9]{1,5}(\.[0-9]{1,5})?")
 """An NVML index, with that of a MIG instance."""
 
@@ -95,6 +97,8 @@ def warnings(
     """
     if host.gpus != ():
         yield from facts.warnings
+    if facts.others_hidden:
+        yield OTHERS_HIDDEN
     if not workers:
         return
     skipped = ", and left alone" if settings.busy == "skip" else ""

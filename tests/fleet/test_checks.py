@@ -225,3 +225,9 @@ def test_words_of_gpus_choose_mig_instances(
     other = replace(MIG[2], name="NVIDIA H200 MIG 2g.35gb")
     found = checks.chosen_devices(Host("gpu-a", gpus=gpus), (*MIG[:2], other, GPUS[1]))
     assert [device.label for device in found] == chosen
+
+
+def test_a_host_without_workers_warns_of_hidden_processes_and_not_of_its_packages() -> None:
+    facts = replace(FACTS, others_hidden=True, packages=(("numpy", "1.26.4"),))
+    (warning,) = checks.warnings(Host("gpu-a"), facts, SETTINGS, workers=False)
+    assert warning == checks.OTHERS_HIDDEN
