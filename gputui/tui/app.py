@@ -232,7 +232,9 @@ class ScreenApp(App[int]):
             if self.stage.wanted == "hosts":
                 self.go_to("fleet")
             if self._hints and "run" not in self.remembered.now.pressed and not self.readonly:
-                self._top.hint("c runs a preset on it   ? lists all keys   q quits")
+                what = "+ starts workers on marked GPUs   :exec runs a program"
+                what = what if self.watched.watching else "c runs a preset on it"
+                self._top.hint(f"{what}   ? lists all keys   q quits")
 
     # What is drawn
 

@@ -73,3 +73,28 @@ def test_what_is_kept_goes_on_without_a_screen(gputui: Command, tmux: Tmux) -> N
 def test_what_needs_workers_does_not_take_none(gputui: Command, words: tuple[str, ...]) -> None:
     done = gputui(*words)
     assert done.returncode == 2 and "--workers 0" in done.stderr
+
+
+@pytest.mark.slow
+def test_a_program_and_then_a_cluster_start_from_a_watching_screen(
+    gputui: Command, tmux: Tmux
+) -> None:
+    screen = tmux.open("watch", "--name", "lab", env=gputui.env)
+    screen.sees("watching, no workers", "gpu3")
+    screen.type(":")
+    screen.type("exec -n 2 sh -c 'echo $GPUTUI_GPUS of them; sleep 600'")
+    screen.press("Enter")
+    screen.sees("exec:sh", "2 of them", "running")
+    screen.press("1")
+    screen.sees("· sh -c echo")
+    screen.press("Down", "Down", "Down", "Down", "Space", "+")
+    screen.sees("Start workers on localhost:gpu3")
+    screen.press("y")
+    screen.sees("workers 1/1", "● running")
+    screen.press("q")
+    screen.sees("stop it")
+    screen.press("s")
+    screen.sees("is cancelled")
+    screen.press("y")
+    assert screen.exit_status == 0
+    assert "no cluster runs" in gputui("ls").stderr

@@ -160,7 +160,7 @@ class RunsView(Listing[RunRow]):
         if snapshot is not None:
             now, on_gpus = snapshot.taken_at, watched.on_gpus
             gpus = fleet_lines(value, watched.history, now, width, on_gpus=on_gpus)
-        goes_on = snapshot is not None and not run.state.ended
+        goes_on = snapshot is not None and not (run.state.ended or is_program(run.preset))
         if snapshot is not None and goes_on:
             lines += [queue_line(run, snapshot), *waiting_lines(snapshot, width)]
         room = max(LEAST_FIGURE, height - len(lines) - 1 - (LINES + 1 if gpus else 0))
