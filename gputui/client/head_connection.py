@@ -13,6 +13,7 @@ import sys
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -119,7 +120,7 @@ class HeadConnection:
                 raise OtherVersionError(reason)
             attached = decode(answer, Attached)
             if frontend in ("run", "python"):
-                _check_python(attached)
+                _check_versions(attached)
             if compressed:
                 channel.decompress()
             return cls(channel, attached)
@@ -248,13 +249,21 @@ def _session(frontend: str) -> Session:
     return Session(frontend, os.getpid(), user, terminal, client)
 
 
-def _check_python(attached: Attached) -> None:
-    """Raise HeadError where the cluster could not read what this Python pickles."""
+def _check_versions(attached: Attached) -> None:
+    """Raise HeadError where the cluster could not read what this Python and its Dask send."""
     here, there = f"{sys.version_info.major}.{sys.version_info.minor}", attached.python_version
     if there and there != here:
         raise HeadError(
             f"{attached.name} runs on Python {there}, and this is {here}: functions do not travel "
             f"between minor versions\n  use the cluster's own: {attached.python} -m gputui"
+        )
+    differing = [each for each in attached.packages if version(each[0]) != each[1]]
+    if differing:
+        differ = ", ".join(f"{name} {has} there, {version(name)} here" for name, has in differing)
+        pins = " ".join(f"{name}=={has}" for name, has in differing)
+        raise HeadError(
+            f"{attached.name} has another Dask: {differ}\n  pip install {pins} here, or use the "
+            f"cluster's own: {attached.python} -m gputui"
         )
 
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from importlib.metadata import version
 
 from gputui.engine import dask_settings
 from gputui.errors import HeadError
@@ -39,6 +40,9 @@ from gputui.protocol.frontend import Attached, EventHappened, SchedulerReady, St
 from gputui.protocol.scheduler import Counts, Remove, RetiredByClient, SchedulerStarted
 from gputui.protocol.starter import ConfigureHead
 from gputui.version import __version__
+
+OF_ONE_VERSION = ("dask", "distributed")
+"""What clients, scheduler and workers must have in the same version."""
 
 
 class Cluster:
@@ -227,6 +231,7 @@ class Cluster:
             dashboard=self.scheduler.dashboard,
             python=sys.executable,
             python_version=f"{sys.version_info.major}.{sys.version_info.minor}",
+            packages=tuple((name, version(name)) for name in OF_ONE_VERSION),
         )
 
     def _someone_there(self) -> bool:

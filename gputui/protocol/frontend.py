@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 from gputui.model.bounds import (
     Bytes,
     Document,
+    Few,
     Fleet,
     Line,
     Moment,
@@ -248,6 +249,8 @@ class Attached:
     """The head's interpreter."""
     python_version: Name = ""
     """`3.11`: what clients pickle is read by this minor version only."""
+    packages: Few[tuple[Name, Name]] = ()
+    """Those that a Dask client must have in the same version, each with its version."""
 
 
 @dataclass(frozen=True, slots=True)

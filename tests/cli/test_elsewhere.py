@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,33 @@ async def test_a_cluster_of_another_python_is_refused_with_the_command_that_work
         assert "/opt/py/bin/python -m gputui" in str(refused.value)
         screen = await HeadConnection.open(tmp_path / "head.sock", frontend="screen")
         await screen.close()
+
+
+async def test_a_cluster_with_another_dask_is_shown_and_a_run_is_told_what_mends_it(
+    tmp_path: Path,
+) -> None:
+    attached = Attached(
+        *("lab", "id", 7, "tls://10.0.0.1:8786", "", "", "", 1.5),
+        python="/opt/py/bin/python",
+        packages=(("dask", "2026.1.0"), ("distributed", version("distributed"))),
+    )
+
+    async def head(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(encode(attached))
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_unix_server(head, tmp_path / "head.sock"):
+        with pytest.raises(HeadError) as refused:
+            await HeadConnection.open(tmp_path / "head.sock", frontend="run")
+        assert str(refused.value).splitlines() == [
+            f"lab has another Dask: dask 2026.1.0 there, {version('dask')} here",
+            "  pip install dask==2026.1.0 here, "
+            "or use the cluster's own: /opt/py/bin/python -m gputui",
+        ]
+        for frontend in ("screen", "command", "program"):
+            shown = await HeadConnection.open(tmp_path / "head.sock", frontend=frontend)
+            await shown.close()
 
 
 @pytest.fixture
