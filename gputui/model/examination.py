@@ -77,7 +77,10 @@ def short_frame(path: str, line: int | None, function: str) -> str:
 
     >>> short_frame("/home/ann/env/lib/python3.11/site-packages/dask/core.py", 7, "get")
     'dask/core.py:7 get'
+    >>> short_frame("/home/ann/mine.py", 3, "f")
+    '~/mine.py:3 f'
     """
+    path = re.sub(r"^/(home|Users|users)/[^/]+/", "~/", path)
     return f"{'/'.join(path.rsplit('/', 2)[-2:])}:{line} {function}"
 
 
