@@ -92,7 +92,7 @@ def test_what_cannot_be_had_is_said_with_what_to_write(gputui: Command) -> None:
         (("--exec", "-n", "5", "--", "true"), "too few GPUs: 5 asked for, 4 on these hosts"),
         (("--exec",), "the program comes after --"),
         (("--exec", "--workers", "2", "--", "true"), "--exec starts none"),
-        (("-n", "2"), "for --exec -- CMD"),
+        (("--per", "gpu"), "for --exec -- CMD"),
         (("--exec", "--run", "svd", "--", "true"), "give --run PRESET or --exec"),
         (("--exec", "--tty", "--", "true"), "--tty passes on this terminal"),
         (("--exec", "--wait", "soon", "--", "true"), "is not a span of time"),
@@ -106,7 +106,7 @@ def test_what_cannot_be_had_is_said_with_what_to_write(gputui: Command) -> None:
 
 def test_a_detached_program_goes_on_and_its_head_ends_after_it(gputui: Command) -> None:
     gputui.env["DASK_GPUTUI__IDLE_TIMEOUT"] = "1"
-    done = gputui("--exec", "--detach", "-n", "3", "--name", "job", "--", "sleep", "3")
+    done = gputui("--exec", "--detach", "-n", "3", "--name", "job", "--", "sleep", "8")
     assert done.returncode == 0, done.stderr
     run = done.stdout.strip()
     wait_until(lambda: sum(not gpu["free"] for gpu in gpus(gputui)) == 3)
