@@ -1,4 +1,4 @@
-"""Three presets to read and to copy: `gputui --run ./examples.py:KMEANS`, CHOLESKY or CG.
+"""Three presets to read and to copy: `gputui --run ./algorithms.py:KMEANS`, CHOLESKY or CG.
 
 k-means is rounds of tasks on blocks that stay on the workers, the Cholesky factorization tasks
 that depend on others, conjugate gradients a Dask array that is computed on step by step.
