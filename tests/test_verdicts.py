@@ -8,6 +8,7 @@ from gputui.model.examination import (
     ExaminedHost,
     ExaminedScheduler,
     ExaminedWorker,
+    Fetch,
     ThreadStack,
     Transfers,
 )
@@ -34,7 +35,7 @@ def test_tasks_that_wait_for_a_silent_host_are_counted_and_the_host_is_named() -
     away = host("far", device(host="far"), state=HostState.SILENT, reason="no message for 7 s")
     lost = worker(0, "far", state=WorkerState.SILENT, address="tls://far:1", silent_for_s=7.0)
     on = snapshot(host("h", device()), away, workers=(worker(), lost))
-    found = seen(on, examined(transfers=Transfers((("tls://far:1", 2),), 12)))
+    found = seen(on, examined(transfers=Transfers((Fetch("tls://far:1", 2),), 12)))
     assert found[0].text == "12 tasks wait for a result of far:gpu0, which is silent"
     assert found[0].evidence == ("host far is silent: no message for 7 s",)
 

@@ -24,11 +24,18 @@ class ThreadStack:
 
 
 @dataclass(frozen=True, slots=True)
+class Fetch:
+    """Results on their way from a worker."""
+
+    address: Name
+    results: Number
+
+
+@dataclass(frozen=True, slots=True)
 class Transfers:
     """A worker's transfers, the last part of its answer."""
 
-    fetching: Few[tuple[Name, Number]] = ()
-    """Address of a worker → how many results are on their way from it."""
+    fetching: Few[Fetch] = ()
     waiting: Number = 0
     """Tasks that wait for results of others."""
 

@@ -162,8 +162,8 @@ def _silent(evidence: Evidence) -> Iterator[Verdict]:
     stopped = {worker.name for worker, _ in evidence.workers if worker.state == "T"}
     waits: Counter[str] = Counter()
     for worker, _ in evidence.workers:
-        for address, results in worker.transfers.fetching:
-            waits[address] += max(results, worker.transfers.waiting)
+        for fetch in worker.transfers.fetching:
+            waits[fetch.address] += max(fetch.results, worker.transfers.waiting)
     for status in snapshot.workers:
         silent = status.state is WorkerState.SILENT or status.name in stopped
         how = "stopped" if status.name in stopped or status.stopped else "silent"

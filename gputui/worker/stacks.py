@@ -12,11 +12,12 @@ import select
 import signal
 import sys
 import threading
+import traceback
 from types import FrameType
 
 import distributed
 
-from gputui.model.examination import ThreadStack, Transfers, short_frame
+from gputui.model.examination import Fetch, ThreadStack, Transfers, short_frame
 from gputui.protocol.codec import encode
 from gputui.protocol.shared import ASK_SIGNAL, DUMP_SIGNAL
 
@@ -24,6 +25,7 @@ PR_SET_PTRACER = 0x59616D61
 """Source: prctl(2)."""
 MOST_THREADS = 60
 MOST_FRAMES = 40
+MOST_PEERS = 100
 
 
 def answer_agent(worker: distributed.Worker, reports: int, agent: int) -> None:
@@ -31,11 +33,13 @@ def answer_agent(worker: distributed.Worker, reports: int, agent: int) -> None:
     os.set_blocking(reports, False)
 
     def answer(_number: int, frame: FrameType | None) -> None:
-        for each in [*stacks(worker, frame), transfers(worker)]:
-            try:
+        try:
+            for each in [*stacks(worker, frame), transfers(worker)]:
                 os.write(reports, encode(each))
-            except OSError:
-                return
+        except BlockingIOError:
+            pass  # nobody reads
+        except Exception:  # of whatever Dask has changed: the interrupted code has no part in it
+            traceback.print_exc()
 
     signal.signal(ASK_SIGNAL, answer)
     signal.siginterrupt(ASK_SIGNAL, False)
@@ -71,6 +75,6 @@ def frames_of(frame: FrameType | None) -> tuple[str, ...]:
 
 def transfers(worker: distributed.Worker) -> Transfers:
     """Return the results on their way to a worker, and the tasks that wait for some."""
-    coming = worker.state.in_flight_workers.items()
-    fetching = tuple((address, len(keys)) for address, keys in list(coming)[:100] if keys)
+    coming = list(worker.state.in_flight_workers.items())[:MOST_PEERS]
+    fetching = tuple(Fetch(address, len(keys)) for address, keys in coming)
     return Transfers(fetching, len(worker.state.waiting))

@@ -164,18 +164,19 @@ async def test_a_graph_that_keeps_the_scheduler_busy_is_named(clusters: Clusters
 
 
 async def test_a_task_that_waits_for_a_result_of_a_stopped_worker_names_both(
-    standing: LiveCluster, client: Client
+    clusters: Clusters,
 ) -> None:
-    await standing.up(2)
-    far, near = [standing.workers[f"localhost:cpu{number}"] for number in (1, 0)]
-    result = await client.submit(bytes, 1000, workers=[far.address], pure=False).result()
-    held = client.submit(bytes, 10**6, workers=[far.address], pure=False)
-    await held
-    with stopped(far.pid):
-        task = client.submit(len, held, workers=[near.address], pure=False)
-        verdict = await until(standing, "result-away", at=1)
-        assert verdict.text == "1 task waits for a result of localhost:cpu1, which is stopped"
-    assert (len(result), await task) == (1000, 10**6)
+    cluster = await clusters.start()
+    await cluster.up(2)
+    far, near = [cluster.workers[f"localhost:cpu{number}"] for number in (1, 0)]
+    async with client_of(cluster) as client:
+        held = client.submit(bytes, 10**6, workers=[far.address], pure=False)
+        await held
+        with stopped(far.pid):
+            task = client.submit(len, held, workers=[near.address], pure=False)
+            verdict = await until(cluster, "result-away", at=1)
+            assert verdict.text == "1 task waits for a result of localhost:cpu1, which is stopped"
+        assert await task == 10**6
 
 
 def take_memory() -> None:
