@@ -141,9 +141,9 @@ def test_runs_are_a_table_with_how_each_ended() -> None:
     assert run_table(
         (replace(good, ended_at=good.started_at + 2), replace(bad, ended_at=bad.started_at))
     ) == [
-        "run                        state           took  result",
-        "20260101-120000-svd-aaaa   done           2.0 s  condition 3",
-        "20260101-120000-mean-bbbb  failed         0.0 s  full",
+        "run                        state           took     memory  result",
+        "20260101-120000-svd-aaaa   done           2.0 s          –  condition 3",
+        "20260101-120000-mean-bbbb  failed         0.0 s          –  full",
     ]
 
 
