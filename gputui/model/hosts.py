@@ -32,7 +32,7 @@ class Host:
     """None is every GPU, () none; else NVML indices ("0"), UUIDs ("GPU-…", "MIG-…"), and MIG
     instances, all ("mig") or those of a profile ("mig:3g.40gb")."""
     free_gpus: int = 0
-    """Of these, take so many that are free, once they are; 0 is all, whoever uses them."""
+    """Of these, take so many that are free, once they are; 0 is all, also those in use."""
     workers_per_gpu: int = 1
     workers: int | None = None
     """CPU workers: the only ones where it has no GPUs to use, else in addition to GPU workers."""

@@ -28,7 +28,7 @@ MOST_ROWS = 80_000
 """Of all GPUs together, and of times; each takes up to 17 bytes as JSON."""
 MOST_SPANS = 12_000
 MOST_NAMES = 2_000
-"""Of prefixes and workers that are told apart; further ones are one, "other"."""
+"""Of prefixes and workers that are counted apart; further ones are one, "other"."""
 NAME_CHARS = 100
 SLOWEST = 10
 LONGEST_GAP_S = 30.0

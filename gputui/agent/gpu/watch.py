@@ -147,8 +147,8 @@ class DeviceWatch:
             self._idle_since.pop(reading.uuid, None)
             return None
         own = self._idle_since.setdefault(reading.uuid, now)
-        told = reading.claim.note.idle_since if reading.claim else None
-        return own if told is None else min(own, told)
+        noted = reading.claim.note.idle_since if reading.claim else None
+        return own if noted is None else min(own, noted)
 
     def cpus_near(self, uuid: str) -> frozenset[int]:
         """Return the CPUs to pin a worker on this device to; all usable ones if unknown."""

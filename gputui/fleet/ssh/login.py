@@ -95,7 +95,7 @@ class Identities:
         """
         read = [await self._read(path) for path in configuration.paths("identityfile")]
         files = [file for file in read if file]
-        beside = {file.path: _certificate(f"{file.path}-cert.pub") for file in files}
+        certificates = {file.path: _certificate(f"{file.path}-cert.pub") for file in files}
         given = configuration.paths("certificatefile")
         held = await self._held(configuration.agent, agent, stages)
 
@@ -118,7 +118,7 @@ class Identities:
             for pair in await certified(certificate):
                 yield pair
         named = [file.blob for file in files]
-        named += [own.public_data for own in beside.values() if own]
+        named += [own.public_data for own in certificates.values() if own]
         for pair in sorted(held.values(), key=lambda pair: pair.public_data not in named):
             if pair.public_data in named or not configuration.is_on("identitiesonly"):
                 yield pair
@@ -127,7 +127,7 @@ class Identities:
                 with contextlib.suppress(ValueError):
                     public = file.public or (await opener(file)()).convert_to_public()
                     yield FileKeyPair(public, None, opener(file))
-            if not given and (own := beside[file.path]):
+            if not given and (own := certificates[file.path]):
                 for pair in await certified(own):
                     yield pair
 
