@@ -6,6 +6,7 @@ three times, each try has its bound, and what cannot be delivered is an event.
 """
 
 import asyncio
+import contextlib
 import json
 import tempfile
 from collections.abc import Callable
@@ -102,10 +103,8 @@ class Notices:
     async def close(self) -> None:
         """Send what stands in line, within a bound."""
         if self._begun:
-            await asyncio.wait(
-                {joined := asyncio.ensure_future(self._waiting.join())}, timeout=LAST_S
-            )
-            joined.cancel()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._waiting.join(), LAST_S)
         await self._tasks.close()
 
 

@@ -106,7 +106,7 @@ async def test_the_heat_map_tells_free_from_mine_and_others() -> None:
     async with on.app.run_test(size=(120, 40)) as pilot:
         await sees(pilot, "gpu0")
         await pilot.press(*"mmmmm")
-        await sees(pilot, "WHOSE GPU", "□ free ● mine ◆ others")
+        await sees(pilot, "WHOSE ", "□ free ● mine ◆ others")
         assert "◆◆●□" in seen(pilot).replace(" ", "").replace("[", "").replace("]", "")
 
 

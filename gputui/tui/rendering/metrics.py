@@ -224,7 +224,7 @@ LAST_TASK = Metric(
     "last", "", "age of the last task", 0, name="LAST TASK",
     ends=(f"{OLDEST_TASK_S:.0f} s ago", "now"),
 )  # fmt: skip
-WHOSE = Metric("whose", "", "free, mine or others'", 0, name="WHOSE GPU")
+WHOSE = Metric("whose", "", "free, mine or others'", 0, name="WHOSE")
 HEAT = (*GRAPHED, LAST_TASK, WHOSE)
 """The metrics that the cells of the heat map can show."""
 OF_HOSTS = (
