@@ -1,11 +1,12 @@
 """`who` and `claim`: whose GPUs these are, and holding some, without a cluster."""
 
 import asyncio
+import contextlib
 import json
 import math
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from dataclasses import asdict
 from typing import Any
 
@@ -38,33 +39,37 @@ Seen = tuple[dict[str, tuple[DeviceReading, ...]], dict[str, str]]
 async def who(hosts: str | None, by: str, only: tuple[str, ...], as_json: bool, watch: bool) -> int:
     """Print every GPU with its users and its claim; 3 where no host answered."""
     filters = [gpu_filter(word) for word in only]
-    async for up, failed in _readings(read_hosts(hosts)):
-        now = time.time()
-        devices = [
-            (name, device)
-            for name, some in up.items()
-            for device in some
-            if all(keeps(device, now) for keeps in filters)
-        ]
-        if as_json:
-            rows: list[dict[str, Any]] = [
-                {"host": name, "gpus": [as_object(each) for host, each in devices if host == name]}
-                for name in up
+    async with contextlib.aclosing(_readings(read_hosts(hosts))) as readings:
+        async for up, failed in readings:
+            now = time.time()
+            devices = [
+                (name, device)
+                for name, some in up.items()
+                for device in some
+                if all(keeps(device, now) for keeps in filters)
             ]
-            rows += [{"host": name, "error": reason} for name, reason in failed.items()]
-            shown = json.dumps(rows, indent=1)
-        elif by == "gpu":
-            shown = "\n".join(aligned(by_gpu(devices, now)))
-        else:
-            shown = "\n".join(aligned(sums(devices, by, now)))
-        print(safe_lines(shown), flush=True)
-        if not watch:
-            return int(ExitCode.DONE if up else ExitCode.NO_CLUSTER)
-        await asyncio.sleep(WATCH_S)
+            if as_json:
+                rows: list[dict[str, Any]] = [
+                    {
+                        "host": name,
+                        "gpus": [as_object(each) for host, each in devices if host == name],
+                    }
+                    for name in up
+                ]
+                rows += [{"host": name, "error": reason} for name, reason in failed.items()]
+                shown = json.dumps(rows, indent=1)
+            elif by == "gpu":
+                shown = "\n".join(aligned(by_gpu(devices, now)))
+            else:
+                shown = "\n".join(aligned(sums(devices, by, now)))
+            print(safe_lines(shown), flush=True)
+            if not watch:
+                return int(ExitCode.DONE if up else ExitCode.NO_CLUSTER)
+            await asyncio.sleep(WATCH_S)
     raise ClusterError("the cluster that watched these hosts has ended")
 
 
-async def _readings(hosts: HostsInput) -> AsyncIterator[Seen]:
+async def _readings(hosts: HostsInput) -> AsyncGenerator[Seen, None]:
     """Yield what a running head says of these hosts; where none watches them, their agents."""
     watching = [each for each in running_clusters() if hosts.source == each.hosts_source != ""]
     names = {host.name for host in hosts.hosts}

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -22,6 +23,8 @@ GONE_S = 20
 BOUND_S = 60
 """Within so long all else comes about, on a busy machine too."""
 
+END_S = 5.0
+"""How long a command may take to end in order."""
 Found = TypeVar("Found")
 
 
@@ -116,6 +119,10 @@ class Command:
     def end(self) -> None:
         """End what was started and has not ended."""
         for process in self.started:
+            process.send_signal(signal.SIGINT)
+        for process in self.started:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(END_S)
             process.kill()
             for stream in (process.stdout, process.stderr):
                 if stream is not None:

@@ -37,7 +37,8 @@ def test_one_process_is_as_it_would_be_by_itself(gputui: Command) -> None:
 
 
 def test_several_are_named_and_the_first_that_fails_is_the_exit_code(gputui: Command) -> None:
-    code = f"{RANK}; sys.exit(int(os.environ['RANK']) * 7)"
+    code = f"import time; {RANK}; rank = int(os.environ['RANK']); time.sleep(2 * rank)"
+    code += "; sys.exit(rank * 7)"
     done = gputui("--exec", "-n", "2", "--per", "gpu", "--quiet", "--", sys.executable, "-c", code)
     assert done.returncode == 7
     assert sorted(done.stdout.splitlines()) == ["0 | 0 0", "1 | 1 1"]

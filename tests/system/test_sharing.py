@@ -12,6 +12,8 @@ import pytest
 from tests import fakes
 from tests.system.conftest import Command, wait_until
 
+END_S = 5.0
+"""What an agent that nobody ended would take at least: its lease."""
 UUID = "GPU-{0:08x}-0000-0000-0000-000000000000"
 
 
@@ -33,6 +35,13 @@ def gpus(gputui: Command) -> list[dict[str, Any]]:
     done = gputui("who", "--json")
     assert done.returncode == 0, done.stderr
     return [gpu for host in json.loads(done.stdout) for gpu in host["gpus"]]
+
+
+def test_who_ends_its_agents_in_order(gputui: Command) -> None:
+    began = time.monotonic()
+    assert gputui("who").returncode == 0
+    assert not [each for each in gputui.left() if "gputui.agent" in each]
+    assert time.monotonic() - began < END_S
 
 
 def test_who_shows_a_claim_with_its_note_and_promised_end(gputui: Command) -> None:
@@ -188,9 +197,13 @@ def test_who_asks_a_running_head_of_these_hosts_rather_than_the_hosts(
     try:
         # An agent of its own would find two GPUs now.
         gputui.env["GPUTUI_FAKE_NVML"] = json.dumps({"gpus": 2})
-        (host,) = json.loads(gputui("who", str(hosts), "--json").stdout)
-        assert len(host["gpus"]) == 4
-        assert [bool(gpu["claim"]) for gpu in host["gpus"]] == [True, False, False, False]
+
+        def claimed() -> bool:
+            (host,) = json.loads(gputui("who", str(hosts), "--json").stdout)
+            assert len(host["gpus"]) == 4
+            return [bool(gpu["claim"]) for gpu in host["gpus"]] == [True, False, False, False]
+
+        wait_until(claimed, 20)  # the snapshot is of a moment before
     finally:
         gputui("down", "lab")
     (host,) = json.loads(gputui("who", str(hosts), "--json").stdout)
