@@ -101,6 +101,18 @@ async def test_u_lists_users_and_what_they_have() -> None:
         await sees(pilot, "USER/CLAIM", "python train.py")
 
 
+async def test_enter_opens_what_a_filter_left_even_while_the_screen_is_paused() -> None:
+    on = Still(shared())
+    async with on.app.run_test(size=(100, 30)) as pilot:
+        await sees(pilot, "gpu0")
+        await pilot.press("u", "p")
+        await sees(pilot, "3 users", "PAUSED")
+        await pilot.press("slash", *"user:me", "enter")
+        await sees(pilot, "1 of 3 users")
+        await pilot.press("enter")
+        await sees(pilot, "gpu zoom  h:gpu2")
+
+
 async def test_the_heat_map_tells_free_from_mine_and_others() -> None:
     on = Still(shared())
     async with on.app.run_test(size=(120, 40)) as pilot:

@@ -96,7 +96,7 @@ class View(Widget):
         except FilterError as error:
             return str(error)
         self.filter_text = text.strip()
-        self.screen_app.redraw()
+        self.screen_app.draw()  # at once, for the next key acts on what is left, and while paused
         return ""
 
     def back(self) -> bool:
