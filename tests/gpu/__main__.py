@@ -25,6 +25,9 @@ SUITES = {
     )
 } | {"operations of dask-cuda's benchmark": "tests/gpu/test_operations.py"}
 ALONE = ""
+SAME_NAME = """\
+Tests of linalg call every array "A". A scheduler that outlives a test takes a result of that name
+that is still in memory: on `LocalCluster` the same tests fail by turns."""
 BOUND_S = 400.0
 TEST_S = 60
 
@@ -62,6 +65,7 @@ def main() -> None:
 `python -m tests.gpu {" ".join(clusters[:-1])}`, {time.strftime("%Y-%m-%d")}: {gpu_names()}; CuPy \
 {cupy_version()}, {packages}.
 Each suite runs on a cluster of gputui's, through its client as Dask's default.
+{SAME_NAME}
 
 {chr(10).join(lines)}
 """)
