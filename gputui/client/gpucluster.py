@@ -118,8 +118,7 @@ class GPUCluster(RunningCluster):
         await self._attach()
         # With none wanted: until a host is ready, so that `scale(cores=…)` knows a worker's size.
         number = 1 if self._workers == 0 else self._workers
-        watching = HeadConnection.open(self._head.socket, frontend="command", snapshots=True)
-        async with await watching as connection:
+        async with await self._watching("command") as connection:
             settled = self._settle(await workers_up(connection, number, self._warn))
         check_enough(settled, self._min_workers)
         self.failed_hosts = settled.failed_hosts

@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from distributed.security import Security
     from tornado.ioloop import IOLoop
 
+    from gputui.presets import Preset
+
 NO_LINK = re.compile(r'<a href="(?:None|[^"]*:0/status)?"[^>]*>[^<]*</a>')
 """Dask's templates link to a dashboard of everything that has none."""
 LINK = re.compile(r"<a href=[^>]*>[^<]*</a>")
@@ -208,6 +210,31 @@ class RunningCluster(Cluster):  # type: ignore[misc]
             if whole is not None:
                 yield whole / of_one
 
+    def run(self, preset: "str | Preset", /, *, backend: str = "auto", **parameters: object) -> Any:
+        """Run a preset on all workers, record it, and return its `RunResult`.
+
+        `preset` is a name, a file as in `./mine.py:PRESET`, or a `Preset`. The run is one of the
+        cluster: screens show and may cancel it, as Ctrl-C here does. Raises PresetError for a
+        wrong parameter before anything starts, RunError where the computation failed.
+        """
+        from gputui.presets import get, parse  # a cluster without runs needs none of this
+        from gputui.runs.preset_run import result_of
+        from gputui.runs.run import RunRequest
+
+        known = get(preset) if isinstance(preset, str) else preset
+        given = parse(known, parameters)
+        given.refuse_mistakes(backend)
+        request = RunRequest(
+            preset if isinstance(preset, str) else preset.name,
+            given.values,
+            backend,
+            hosts=f"cluster {self.name}",
+            workers=None,
+            min_workers=1,
+            quiet=True,
+        )
+        return self.sync(result_of, given, request, functools.partial(self._watching, "run"))
+
     def wait_for_workers(self, n_workers: int = 1, timeout: float | str | None = None) -> Any:
         """Wait until so many workers are up.
 
@@ -264,6 +291,16 @@ class RunningCluster(Cluster):  # type: ignore[misc]
         return self._head.attached.cluster_id
 
     # How
+
+    async def _watching(self, frontend: str) -> HeadConnection:
+        """Attach to the head once more, for its snapshots."""
+        head = self._head
+        connection = await HeadConnection.open(
+            head.socket, frontend=frontend, snapshots=True, compressed=bool(head.where)
+        )
+        connection.address, connection.dashboard = head.address, head.dashboard
+        connection.forward = head.forward
+        return connection
 
     @property
     def _head(self) -> HeadConnection:

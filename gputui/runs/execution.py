@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from html import escape
 from pathlib import Path
-from threading import Event
+from threading import Event, Lock
 from typing import TYPE_CHECKING, Any
 
 from gputui.errors import RunError
@@ -30,7 +30,9 @@ from gputui.presets.workers import (
     refuse_unfit,
     versions,
 )
+from gputui.runs.facts import usage_facts
 from gputui.runs.output import drawn, has_matplotlib
+from gputui.runs.records import RunRecord
 from gputui.runs.text import brief, html
 
 if TYPE_CHECKING:
@@ -57,6 +59,8 @@ class RunResult:
     """Dask or NumPy arrays by name."""
     placement: Mapping[str, Any] = field(default_factory=dict)
     """Where tasks on them may run: keywords of `Client.compute`."""
+    record: RunRecord | None = None
+    """Of a run that was recorded; `gputui runs show` prints it."""
 
     @property
     def heading(self) -> str:
@@ -70,6 +74,10 @@ class RunResult:
         if self.figure and has_matplotlib():
             data = base64.b64encode(drawn(self.figure, "png")).decode()
             parts.append(f'<img width="600" src="data:image/png;base64,{data}">')
+        if self.record:
+            facts = usage_facts(self.record.usage)
+            taken = "".join(f"; {name}: {escape(text)}" for name, text in facts.items())
+            parts.append(f"<code>gputui runs show {escape(self.record.id)}</code>{taken}")
         return "<br>".join(parts)
 
     def __repr__(self) -> str:
@@ -139,7 +147,7 @@ def _run(preset: Preset, job: Job) -> RunResult:
     half = replace(job.machine, smallest_bytes=memory.peak_bytes // 2)
     with (
         explained(preset.name, lambda: _memory(preset, job, half).change, folder=preset.folder),
-        _found_by_dask(job.client),
+        _found_by_dask(job.client, job.cancel),
     ):
         outcome = preset.compute(job)
     if not isinstance(outcome, Outcome) or not isinstance(outcome.result, Mapping):
@@ -172,10 +180,16 @@ def _run(preset: Preset, job: Job) -> RunResult:
 
 
 @contextlib.contextmanager
-def _found_by_dask(client: distributed.Client) -> Iterator[None]:
-    """Have `x.compute()`, `dask.persist` and `Client()` of a preset run on the cluster."""
+def _found_by_dask(client: distributed.Client, cancel: Event) -> Iterator[None]:
+    """Have `x.compute()`, `dask.persist` and `Client()` of a preset run on the cluster.
+
+    Dask's settings are the whole process's, so that runs of one process take turns.
+    """
     import dask
 
+    while not _turn.acquire(timeout=LOOK_S):
+        if cancel.is_set():
+            raise RunCancelledError("cancelled before its turn")
     _loaded[client.scheduler.address] = client.security
     settings = {
         "scheduler": "dask.distributed",
@@ -187,8 +201,12 @@ def _found_by_dask(client: distributed.Client) -> Iterator[None]:
             yield
     finally:
         del _loaded[client.scheduler.address]
+        _turn.release()
 
 
+LOOK_S = 0.1
+"""How often a run that waits for its turn looks whether it was cancelled."""
+_turn = Lock()
 _loaded: dict[str, Any] = {}
 """The TLS of the clusters that presets run on now, by address."""
 

@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TextIO, cast
@@ -54,11 +54,21 @@ async def run_preset(
     loading = asyncio.create_task(asyncio.to_thread(_load_distributed))
     try:
         async with recorded_run(request, open_cluster) as ongoing:
-            error, kept = await _compute(parameters, output, ongoing)
+            _, (error, kept) = await _compute(parameters, output, ongoing)
             ongoing.end(error, **kept)
             return ExitCode.COMPUTATION_FAILED if error else ExitCode.DONE
     finally:
         await asyncio.wait({loading})
+
+
+async def result_of(
+    parameters: ParsedParameters, request: RunRequest, open_cluster: OpenCluster
+) -> RunResult:
+    """Compute, and return the result with its record; raises GputuiError."""
+    async with recorded_run(request, open_cluster) as ongoing:
+        result, (_, kept) = await _compute(parameters, None, ongoing)
+        ongoing.end(None, **kept)
+    return replace(result, record=ongoing.recording.record)
 
 
 def _load_distributed() -> None:
@@ -73,7 +83,9 @@ def _load_distributed() -> None:
         logging.getLogger(f"distributed.{part}").setLevel(logging.CRITICAL)
 
 
-async def _compute(parameters: ParsedParameters, output: Output, ongoing: OngoingRun) -> Ended:
+async def _compute(
+    parameters: ParsedParameters, output: Output | None, ongoing: OngoingRun
+) -> tuple[RunResult, Ended]:
     """Compute in a thread, until it is done, cancelled from anywhere, or the cluster is gone.
 
     The process ends without joining the thread, in case it does not notice a cancellation.
@@ -99,12 +111,16 @@ async def _compute(parameters: ParsedParameters, output: Output, ongoing: Ongoin
 
 def _compute_here(
     parameters: ParsedParameters,
-    output: Output,
+    output: Output | None,
     ongoing: OngoingRun,
     report: Callable[[RunProgress], None],
     cancel: threading.Event,
-) -> Ended:
-    """Compute on the cluster with a client of its own, which its arrays live with; blocks."""
+) -> tuple[RunResult, Ended]:
+    """Compute on the cluster with a client of its own, which its arrays live with; blocks.
+
+    Without an `output` nothing is put out, and stdout, which is one for all threads, stays as it
+    is.
+    """
     from distributed import Client, performance_report
 
     connection = ongoing.connection
@@ -112,8 +128,10 @@ def _compute_here(
         explained(parameters.preset.name),
         Client(connection.address, security=security(connection), set_as_default=False) as client,
     ):
-        reporting = performance_report(filename=DRAFT) if output.report else None
-        with _words_noted(ongoing), client.as_current(), reporting or contextlib.nullcontext():
+        nothing = contextlib.nullcontext()
+        noting = _words_noted(ongoing) if output else nothing
+        reporting = performance_report(filename=DRAFT) if output and output.report else nothing
+        with noting, client.as_current(), reporting:
             result = execute(
                 client,
                 parameters.preset,
@@ -121,7 +139,7 @@ def _compute_here(
                 backend=ongoing.request.backend,
                 report=report,
                 cancel=cancel,
-                keep_arrays=output.save is not None,
+                keep_arrays=bool(output and output.save),
             )
 
         def fetch(block: Any) -> Any:
@@ -129,7 +147,9 @@ def _compute_here(
                 raise RunCancelledError("cancelled while saving")
             return client.compute(block, **result.placement).result()
 
-        return _put_out(output, ongoing, result, fetch)
+        if output:
+            return result, _put_out(output, ongoing, result, fetch)
+        return result, (None, {"result": _kept(ongoing, result), "summary": _summary(result)})
 
 
 @contextlib.contextmanager
@@ -204,20 +224,8 @@ def _put_out(
 ) -> Ended:
     """Print, draw and save a run's result; if that fails, the record still has it."""
     request = ongoing.request
-    workers = [
-        {"name": each.name, "host": each.host, "device": each.device, "uuid": each.uuid}
-        for each in result.workers
-    ]
-    printed = ongoing.printed(workers, result.elapsed_s, result.result) | {
-        "preset": result.preset,
-        "parameters": dict(result.parameters),
-        "backend": result.backend,
-    }
-    kept = printed | {
-        "units": dict(result.units),
-        "figure": plain(asdict(result.figure)) if result.figure else None,
-        "versions": dict(result.versions),
-    }
+    kept = _kept(ongoing, result)
+    printed = {key: value for key, value in kept.items() if key not in ONLY_KEPT}
     ongoing.recording.keep(kept)
     saved: list[Path] = []
     error = None
@@ -241,10 +249,34 @@ def _put_out(
         print_failure(request, error)
     elif request.as_json:
         print_out(json_text(printed))
-    number, elapsed = brief(result.result, result.units), f"{result.elapsed_s:.2f} s"
-    summary = "" if error else ", ".join(filter(None, (number, elapsed)))
+    summary = "" if error else _summary(result)
     written = tuple(str(path.absolute()) for path in saved)
     return error, {"result": kept, "summary": summary, "saved": written}
+
+
+ONLY_KEPT = ("units", "figure", "versions")
+
+
+def _kept(ongoing: OngoingRun, result: RunResult) -> dict[str, Any]:
+    """Return a result as it is recorded: the object that `--json` prints, and `ONLY_KEPT`."""
+    workers = [
+        {"name": each.name, "host": each.host, "device": each.device, "uuid": each.uuid}
+        for each in result.workers
+    ]
+    return ongoing.printed(workers, result.elapsed_s, result.result) | {
+        "preset": result.preset,
+        "parameters": dict(result.parameters),
+        "backend": result.backend,
+        "units": dict(result.units),
+        "figure": plain(asdict(result.figure)) if result.figure else None,
+        "versions": dict(result.versions),
+    }
+
+
+def _summary(result: RunResult) -> str:
+    """Return the result in a line."""
+    number, elapsed = brief(result.result, result.units), f"{result.elapsed_s:.2f} s"
+    return ", ".join(filter(None, (number, elapsed)))
 
 
 def write(output: Output, result: RunResult, fetch: Callable[[Any], Any]) -> Iterator[Path]:
