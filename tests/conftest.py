@@ -1,6 +1,5 @@
 """Fixtures that all tests may use, and turns between tests that run at the same time."""
 
-import atexit
 import fcntl
 import gc
 import os
@@ -23,12 +22,6 @@ from tests.sshd import (  # noqa: F401
 
 os.environ.pop("PYTHONUNBUFFERED", None)
 """Few users set it, and with it a task's `print` is seen whatever a worker does."""
-
-CLAIMS = tempfile.mkdtemp(prefix="gputui-claims-")
-"""Claims of tests that run at the same time, on the same made-up GPUs, are apart."""
-Path(CLAIMS).chmod(0o1777)
-os.environ["GPUTUI_CLAIMS"] = CLAIMS
-atexit.register(shutil.rmtree, CLAIMS, ignore_errors=True)
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 """A shell has what it starts with `&` ignore SIGINT, and every process below inherits that."""
@@ -55,6 +48,29 @@ def pytest_collection_finish() -> None:
     """Look for garbage rarely: a tenth of the time of tests of the screen."""
     look_rarely()
     gc.enable()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _claims(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Keep claims of tests that run at the same time apart: they have the same made-up GPUs."""
+    folder = tmp_path_factory.mktemp("claims")
+    folder.chmod(0o1777)
+    os.environ["GPUTUI_CLAIMS"] = str(folder)
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder in /tmp that every user may reach: pytest closes its own to others.
+
+    Those that killed tests left are removed.
+    """
+    for left in Path("/tmp").glob("gputui-test-*"):
+        if not Path(f"/proc/{left.name.split('-')[2]}").exists():
+            shutil.rmtree(left, ignore_errors=True)
+    prefix = f"gputui-test-{os.getpid()}-"
+    with tempfile.TemporaryDirectory(prefix=prefix, dir="/tmp") as folder:
+        Path(folder).chmod(0o1777)
+        yield Path(folder)
 
 
 @pytest.fixture(autouse=True)

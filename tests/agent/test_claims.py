@@ -7,7 +7,6 @@ import random
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
@@ -43,11 +42,9 @@ def protected_regular() -> Iterator[None]:
 
 
 @pytest.fixture
-def folder() -> Iterator[Path]:
-    """A folder for claims that every user may reach: pytest closes its own to others."""
-    with tempfile.TemporaryDirectory(prefix="gputui-claims-") as parent:
-        Path(parent).chmod(0o1777)
-        yield claims_folder("", Path(parent) / "none", [Path(parent) / "gputui"])
+def folder(open_folder: Path) -> Path:
+    """A folder for claims that every user may reach."""
+    return claims_folder("", open_folder / "none", [open_folder / "gputui"])
 
 
 class User:
