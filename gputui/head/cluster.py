@@ -277,7 +277,14 @@ class Cluster:
             reason=self.end_reason,
             lacking=self.fleet.free_gpus.lacking,
             simulated=self.simulated,
+            ends_with_screens=self.ends_with_screens,
         )
+
+    @property
+    def ends_with_screens(self) -> bool:
+        """Whether it only watches for screens; one that somebody keeps goes on without."""
+        watching = self.state is ClusterState.WATCHING
+        return watching and self.config.interactive and not self.kept
 
     def _new_spans(self) -> tuple[TaskSpan, ...]:
         """Return the sampled tasks of the last counts, once."""

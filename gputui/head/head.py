@@ -15,7 +15,7 @@ from gputui.head.cluster_view import AlarmWatch, ClusterView, RecentHistory
 from gputui.head.metrics import MetricsServer, exposition
 from gputui.head.requests import HANDLERS, start_run, stop
 from gputui.head.server import Answering, FrontendConnection
-from gputui.model.snapshot import ClusterState, Severity
+from gputui.model.snapshot import Severity
 from gputui.process.background import Background, words
 from gputui.protocol.agent import Credentials
 from gputui.protocol.frontend import (
@@ -241,9 +241,7 @@ class Head(Cluster):
     @property
     def _idle_limit_s(self) -> float | None:
         """How long it may be idle; one that only watches for a screen ends soon after that."""
-        for_screen = self.config.interactive and not self.kept
-        watching = self.state is ClusterState.WATCHING
-        return WATCHING_S if for_screen and watching else self.config.idle_timeout_s
+        return WATCHING_S if self.ends_with_screens else self.config.idle_timeout_s
 
     def fleet_changed(self) -> None:
         """Wake everything that waits for a change, and have it seen."""

@@ -371,6 +371,8 @@ class Snapshot:
     lacking: Document = ""
     """Why it has too few free GPUs, where it takes only those: who has them, and who waits."""
     simulated: bool = False
+    ends_with_screens: bool = False
+    """Whether it only watches, and ends with its last screen."""
 
     @property
     def workers_up(self) -> int:

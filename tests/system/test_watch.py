@@ -66,6 +66,10 @@ def test_what_is_kept_goes_on_without_a_screen(gputui: Command, tmux: Tmux) -> N
     assert screen.exit_status == 0
     again = tmux.open("watch", "--name", "lab", env=gputui.env)
     again.sees("watching, no workers", "gpu3")
+    again.press("q")
+    again.sees("leave it running")
+    again.press("l")
+    assert again.exit_status == 0
     assert gputui("down", "lab").returncode == 0
 
 

@@ -42,6 +42,7 @@ def shared() -> Snapshot:
         state=ClusterState.WATCHING,
         scheduler=SchedulerStatus(SchedulerState.NONE),
         sessions=(Session("screen", os.getpid(), "me"),),
+        ends_with_screens=True,
     )
 
 
@@ -119,6 +120,7 @@ async def test_the_heat_map_tells_free_from_mine_and_others() -> None:
         await sees(pilot, "gpu0")
         await pilot.press(*"mmmmm")
         await sees(pilot, "WHOSE ", "□ free ● mine ◆ others")
+        await sees_not(pilot, "□ idle", "· no worker")  # what no cell of these is
         assert "◆◆●□" in seen(pilot).replace(" ", "").replace("[", "").replace("]", "")
 
 
@@ -156,6 +158,26 @@ async def test_leaving_says_that_it_ends_unless_it_is_kept() -> None:
         await sees(pilot, "ends with its last screen unless it is kept")
         await pilot.press("k")
         await until(pilot, lambda: on.link.asked == [KeepWatching(0)])
+
+
+async def test_a_head_that_is_kept_is_left_running_and_can_be_stopped() -> None:
+    on = Still(replace(shared(), ends_with_screens=False))
+    async with on.app.run_test(size=(120, 40)) as pilot:
+        await sees(pilot, "gpu3")
+        await pilot.press("q")
+        await sees(pilot, "leave it running", "stop it", "comes back to it")
+        await sees_not(pilot, "ends with its last screen")
+
+
+async def test_hosts_say_how_many_of_their_gpus_are_free() -> None:
+    other = host("i", *(device(number, "i") for number in range(4)), read_at=EPOCH)
+    watching = shared()
+    on = Still(replace(watching, hosts=(*watching.hosts, other)))
+    async with on.app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("1", "Z")
+        await sees(pilot, "FREE")
+        rows = [line.split() for line in seen(pilot).splitlines() if " ready   " in line]
+        assert [row[row.index("ready") + 2] for row in rows] == ["1", "4"], seen(pilot)
 
 
 async def test_a_claim_of_another_shows_in_a_cluster_in_place_of_a_task() -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from textual.content import Content
 
 from gputui.errors import ExitCode, GputuiError, HeadError
-from gputui.model.snapshot import ClusterState, RunState, Snapshot
+from gputui.model.snapshot import RunState, Snapshot
 from gputui.protocol.frontend import Answer, Asked, KeepWatching, Stop
 from gputui.tui.attachment import OpenConnection, StartOptions
 from gputui.tui.dialogs.modal import (
@@ -146,7 +146,7 @@ class Person:
         lines = [f"gputui attach {name} comes back to it."]
         goes_on = f"{name} goes on; gputui attach {name} comes back, gputui down {name} stops it."
         left = goes_on
-        if snapshot is not None and snapshot.state is ClusterState.WATCHING:
+        if snapshot is not None and snapshot.ends_with_screens:
             ways = [Choice("l", "leave")]
             lines = ["It only watches, and ends with its last screen unless it is kept."]
             left = ""

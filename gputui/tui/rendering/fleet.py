@@ -21,7 +21,7 @@ from rich.cells import cell_len
 
 from gputui.model import series
 from gputui.model.alarms import SERIOUS, AlarmKind
-from gputui.model.readings import Owner, users
+from gputui.model.readings import Owner, is_free, users
 from gputui.model.slots import PLACES, Slot, SlotState
 from gputui.model.snapshot import HostState, HostStatus
 from gputui.tui.filter import Fields, Matches
@@ -166,19 +166,19 @@ class Look:
                 for name, (shape, role) in OF_WHOM.items()
                 for each in ((f" {shape}", role), (f" {name}", "dim"))
             ]
+        idle: Line = [(f"  {IDLE} idle", "dim"), ("  !", "warn"), (" alarm", "dim")]
+        absent: Line = [(f"  {ABSENT} no worker", "dim"), ("  ◆", "bad"), (" wrong GPU", "dim")]
         return [
             (f" {self.metric.name} ", "title"),
             *scale,
             ("  m", "key"),
             (f" {after.name.lower()}", "dim"),
-            (f"  {IDLE} idle", "dim"),
-            ("  !", "warn"),
-            (" alarm", "dim"),
+            *([] if self.metric is WHOSE else idle),
             ("  ✖", "bad"),
             (" broken", "dim"),
             ("  ◌", "warn"),
             (" silent", "dim"),
-            (f"  {ABSENT} no worker", "dim"),
+            *([] if self.metric is WHOSE else absent),
         ]
 
 
@@ -283,6 +283,10 @@ def _glyphs(row: Row, width: int) -> Line:
     return [*merged(map(row.look.cell, slots)), (more.ljust(width - len(slots)), "dim")]
 
 
+def _free(row: Row) -> int:
+    return sum(slot.device is not None and is_free(slot.device) for slot in row.slots)
+
+
 def _alarmed(row: Row) -> float | None:
     return sum(slot.key in row.look.alarms for slot in row.slots) or None
 
@@ -334,9 +338,14 @@ GLYPHS: Column[Row] = Column(
     "gpus", "GPUS", 8, 0, _glyphs, lambda row: len(row.slots), "a cell per GPU", False, least=4
 )
 GLYPHS_LEAST = 8
+FREE: Column[Row] = Column(
+    "free", "FREE", 4, 0, lambda row, width: [(str(_free(row) or fmt.MISSING).rjust(width), "")],
+    lambda row: _free(row) or None, "GPUs that are nobody's",
+)  # fmt: skip
 HOST_COLUMNS: tuple[Column[Row], ...] = (
     replace(STATE, width=16, least=9),
     GLYPHS,
+    FREE,
     *map(_column, GRAPHED),
     Column(
         "alarms", "!", 2, 1, lambda row, width: [(str(_alarmed(row) or "").rjust(width), "warn")],
@@ -364,11 +373,13 @@ def columns_named(names: Iterable[str]) -> tuple[Column[Row], ...]:
     return tuple(BY_KEY[name] for name in dict.fromkeys(names) if name in BY_KEY) or COLUMNS
 
 
-def host_columns(most: int, *, on_gpus: bool) -> Sequence[Column[Row]]:
-    """Return the columns of hosts of at most so many slots."""
+def host_columns(most: int, *, on_gpus: bool, watching: bool) -> Sequence[Column[Row]]:
+    """Return the columns of hosts of at most so many slots; free GPUs where only watched."""
     glyphs = replace(GLYPHS, width=max(4, min(GLYPHS_LEAST, most)), most=most)
     columns = HOST_COLUMNS if on_gpus else CPU_HOST_COLUMNS
-    columns = tuple(glyphs if each is GLYPHS else each for each in columns)
+    columns = tuple(
+        glyphs if each is GLYPHS else each for each in columns if each is not FREE or watching
+    )
     return columns if on_gpus else on_cpus(columns)
 
 

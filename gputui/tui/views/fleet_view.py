@@ -149,7 +149,9 @@ class FleetView(Listing[Row]):
         if self.zoom is Zoom.HOST:
             most = max(map(len, selection.by_host.values()), default=1)
             hosts = {name: name for name in selection.by_host}
-            return [name_column(hosts, "HOST"), *host_columns(most, on_gpus=on_gpus)]
+            watching = self.screen_app.watched.watching
+            shown = host_columns(most, on_gpus=on_gpus, watching=watching)
+            return [name_column(hosts, "HOST"), *shown]
         grouped, own = not self.order.chosen, self.chosen_columns
         if self.screen_app.watched.watching:
             own = tuple(without_workers(own, self.table.scrollable_content_region.width))
