@@ -1,11 +1,11 @@
-"""What the screen costs in a real terminal: `python -m tests.benchmarks.screen [WINDOW_S]`.
+"""What the screen costs in a terminal: `python -m tests.benchmarks.screen [WINDOW_S] [--watch]`.
 
 A stand-in for a head (`steady`) serves clusters at work over a socket, once a second, 15 % of
 what a row shows changing each time, after an hour of history. The screen runs in a pty of 120×40,
 then of 80×24, whose other end counts bytes and shows them. Printed is each bar of the screen with
 what was measured: medians of several starts or windows, keys as the 95th percentile. CPU is what
 the kernel counted for the process; on a busy machine it takes half as much again, and spans say
-nothing there.
+nothing there. With --watch only the sizes are measured, on hosts without workers.
 """
 
 import contextlib
@@ -217,12 +217,17 @@ def memory_mb(shape: str) -> float:
 
 def main() -> None:
     """Print the table."""
-    window_s = float(sys.argv[1]) if len(sys.argv) > 1 else 3.0
+    watch = "--watch" in sys.argv
+    window_s = next((float(each) for each in sys.argv[1:] if not each.startswith("-")), 3.0)
     print(f"one refresh a second, {SHARE:.0%} of what a row shows changing, histories moving")
     print(f"{os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f} as it began")
     print(f"{'':45} {'':6} {'bar':>7} " + " ".join(f"{zoom.name:>9}" for zoom in ZOOMS))
     with own_folders():
-        measure(window_s)
+        if watch:
+            for size in SIZES[:2]:
+                of_size(size, window_s, "watching")
+        else:
+            measure(window_s)
     print(f"load {os.getloadavg()[0]:.1f} as it ended")
 
 
@@ -241,9 +246,9 @@ def measure(window_s: float) -> None:
     row(f"1,000 GPUs and {HOUR_S} s of history: resident", "MB", 120.0, memory_mb("125x8"))
 
 
-def of_size(size: Size, window_s: float) -> float:
+def of_size(size: Size, window_s: float, load: str = "steady") -> float:
     """Print what a size of cluster costs in each terminal; return what is sent while paused."""
-    with served("steady", size.shape) as (socket, printed):
+    with served(load, size.shape) as (socket, printed):
         shown = statistics.median(rows_ms(socket, printed) for _ in range(STARTS))
         row(f"first snapshot → {size.gpus:,} GPUs", "ms", size.rows_ms, shown)
         if size.key_ms is not None:

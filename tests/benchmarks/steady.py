@@ -4,8 +4,8 @@
 GPU, its worker, a host) takes another value with a probability of `SHARE`; with `restless`, all of
 them do. What the GPUs did in the hour before comes first, as from a head. `hour` serves what a
 simulated cluster does, tasks, logs and events too, for an hour of its time, as fast as a frontend
-is likely to take it. When the first snapshot was sent is printed, by the monotonic clock. Ends with
-its stdin.
+is likely to take it. `watching` is `steady` without workers: others claim or use half of the GPUs.
+When the first snapshot was sent is printed, by the monotonic clock. Ends with its stdin.
 """
 
 import asyncio
@@ -23,9 +23,23 @@ from typing import TypeVar
 
 from gputui.demo import Shape
 from gputui.head.cluster_view import HISTORY_AFTER_S
-from gputui.model.readings import DeviceReading, HostReading
+from gputui.model.readings import (
+    Claim,
+    DeviceProcess,
+    DeviceReading,
+    HostReading,
+    Note,
+    Owner,
+)
 from gputui.model.series import COARSE_ROWS, FINE_ROWS, Metric
-from gputui.model.snapshot import HostStatus, Snapshot, WorkerStatus
+from gputui.model.snapshot import (
+    ClusterState,
+    HostStatus,
+    SchedulerState,
+    SchedulerStatus,
+    Snapshot,
+    WorkerStatus,
+)
 from gputui.protocol.frontend import (
     EventHappened,
     FromFrontend,
@@ -98,11 +112,14 @@ def altered(value: Value, changes: dict[str, Change], share: float, rng: random.
     return replace(value, **chosen) if chosen else value
 
 
-def steady(lived: Timelapse, share: float) -> Iterator[list[ToFrontend]]:
+def steady(
+    lived: Timelapse, share: float, first: Callable[[Snapshot], Snapshot] = lambda each: each
+) -> Iterator[list[ToFrontend]]:
     """Give snapshots of a cluster at work, a second apart in its own time."""
     rng = random.Random(0)
     at, snapshot = time.time(), lived.snapshot
     assert snapshot
+    snapshot = first(snapshot)
     snapshot = later(snapshot, at - snapshot.taken_at)
     before: Iterable[ToFrontend] = past(snapshot, rng)
     while True:
@@ -110,6 +127,35 @@ def steady(lived: Timelapse, share: float) -> Iterator[list[ToFrontend]]:
         before = ()
         at += 1
         snapshot = a_second_later(snapshot, at, share, rng)
+
+
+def unstarted(snapshot: Snapshot) -> Snapshot:
+    """Return the same hosts before any worker: of four GPUs one is claimed and one is in use."""
+    note = Note("training", since=snapshot.taken_at, until=snapshot.taken_at + HOUR_S)
+    claim = Claim(7, "alice", note)
+    process = DeviceProcess(8, Owner.OTHER, "bob", "python train.py", 60 * GIB)
+    mine = ({"claim": claim}, {"processes": (process,)}, {}, {})
+    hosts = tuple(
+        replace(
+            host,
+            devices=tuple(
+                replace(each, **({"processes": ()} | mine[at % 4]))
+                for at, each in enumerate(host.devices)
+            ),
+        )
+        for host in snapshot.hosts
+    )
+    return replace(
+        snapshot,
+        state=ClusterState.WATCHING,
+        scheduler=SchedulerStatus(SchedulerState.NONE),
+        hosts=hosts,
+        workers=(),
+        groups=(),
+        runs=(),
+        spans=(),
+        wanted_workers=0,
+    )
 
 
 def past(snapshot: Snapshot, rng: random.Random) -> Iterator[HistoryTaken]:
@@ -193,6 +239,7 @@ async def _begin(link: TypedChannel[ToFrontend, FromFrontend], first: ToFrontend
 LOADS: dict[str, Callable[[Timelapse], Iterator[list[ToFrontend]]]] = {
     "steady": partial(steady, share=SHARE),
     "restless": partial(steady, share=1.0),
+    "watching": partial(steady, share=SHARE, first=unstarted),
     "hour": hour,
 }
 
