@@ -448,6 +448,41 @@ class Namespaces(SshHosts):
         """Run an `ip` command in a host's namespace."""
         _ip(f"-n {self.namespace(host)} {command}")
 
+    @contextlib.contextmanager
+    def rules(self, host: SshHost, rules: str) -> Iterator[None]:
+        """Have these rules of nftables on a host for a while."""
+        path = shutil.which("nft", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+        nft = ["ip", "netns", "exec", self.namespace(host), path or unavailable("there is no nft")]
+        subprocess.run([*nft, "-f", "-"], input=rules, text=True, check=True)
+        try:
+            yield
+        finally:
+            subprocess.run([*nft, "flush", "ruleset"], check=True)
+
+    def firewall(
+        self, host: SshHost, *ports: str, out: bool = True
+    ) -> contextlib.AbstractContextManager[None]:
+        """Let in only the SSH port of a host and these; without `out`, it connects to nothing.
+
+        All else is dropped.
+        """
+        rules = f"""
+        table inet shut {{
+          chain input {{
+            type filter hook input priority 0; policy drop;
+            ct state established,related accept
+            iif lo accept
+            tcp dport {{ {", ".join((str(host.port), *ports))} }} accept
+          }}
+          chain output {{
+            type filter hook output priority 0; policy {"accept" if out else "drop"};
+            ct state established,related accept
+            oif lo accept
+          }}
+        }}
+        """
+        return self.rules(host, rules)
+
     def processes_of(self, host: SshHost) -> list[int]:
         """Return the pids of all that runs in a host's namespace."""
         return [int(pid) for pid in _ip(f"netns pids {self.namespace(host)}").split()]

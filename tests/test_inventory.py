@@ -64,6 +64,10 @@ HOST_OPTIONS = {
     "memory": ("64GiB", "memory_bytes", 2**36),
     "python": ("/opt/python", "python", "/opt/python"),
     "setup": ("module", "setup", "module"),
+    "listen": ("[fd00::7]", "listen", "fd00::7"),
+    "interface": ("ib0", "listen", "ib0"),
+    "worker-ports": ("40000-40100", "ports", (40000, 40100)),
+    "contact": ("192.0.2.7", "contact", "192.0.2.7"),
     "env.NCCL_DEBUG": ("INFO", "env", (("NCCL_DEBUG", "INFO"),)),
 }
 """Each → a value, the field of a host that it sets, and to what."""

@@ -30,6 +30,7 @@ from gputui.agent.facts import gather_facts
 from gputui.agent.gpu.telemetry import TelemetryReader
 from gputui.agent.gpu.watch import DeviceWatch
 from gputui.agent.held_claims import HeldClaims
+from gputui.agent.listening import OpenPorts
 from gputui.agent.programs import Programs
 from gputui.agent.workers import Workers
 from gputui.errors import ProtocolError
@@ -47,7 +48,6 @@ from gputui.protocol.agent import (
     FromAgent,
     KnowFrontends,
     Listen,
-    Listening,
     Ping,
     Pong,
     Reach,
@@ -77,9 +77,6 @@ from gputui.protocol.streams import SocketStream
 
 LEASE_GRACE_S = 2.0
 """How long workers that were asked to end may take when the lease ran out."""
-
-LISTENING_S = 15.0
-"""How long a port stays open that others are to try."""
 
 HELD_UP_S = 0.2
 """A process that wakes so much later than it asked for was held up."""
@@ -184,7 +181,7 @@ class Supervisor:
         )
         self._workers = Workers(environ, scratch, agent_socket, self.send, self._watch.cpus_near)
         self._programs = Programs(environ, scratch, self.send)
-        self._listening: set[asyncio.Server] = set()
+        self._ports = OpenPorts()
         self._heads = Background(self._work_failed)
         self._work = Background(self._work_failed)
         self._lasting = Background(self._lasting_failed)
@@ -286,11 +283,10 @@ class Supervisor:
                 self._watch.processes.know_frontends(pids)
             case Reach():
                 await self._try_port(message)
-            case Listen(host=host):
-                await self._listen(host)
+            case Listen():
+                self.send(await self._ports.open(message))
             case StopListening():
-                for server in self._listening:
-                    server.close()
+                self._ports.close()
             case Credentials():
                 self._workers.trust(message)
             case StandInLine() | ClaimGpus() | ReleaseGpus() | EndClaims():
@@ -397,20 +393,6 @@ class Supervisor:
                 own_address = await _own_address(reach)
         self.send(Reached(reach.host, reach.port, error, own_address))
 
-    async def _listen(self, host: str) -> None:
-        """Open a port for others to try, report it, and close it after a while."""
-        try:
-            server = await asyncio.start_server(_hang_up, host, 0)
-        except OSError as problem:
-            error = os.strerror(problem.errno) if problem.errno else str(problem)
-            self.send(Listening(host, 0, error))
-            return
-        self._listening.add(server)
-        async with server:
-            self.send(Listening(host, server.sockets[0].getsockname()[1]))
-            await asyncio.sleep(LISTENING_S)
-        self._listening.discard(server)
-
     async def _end_with_lease(self) -> None:
         """End when no message of a head came for the length of the lease."""
         await self._lease.run_out()
@@ -428,10 +410,6 @@ class Supervisor:
     def _end(self, reason: str) -> None:
         """Note why the agent ends; its log is removed before it has ended."""
         self._ending = AgentEnding(reason, log_tail(self._scratch))
-
-
-async def _hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    writer.close()
 
 
 async def _own_address(reach: Reach) -> str:

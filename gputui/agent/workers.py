@@ -263,6 +263,8 @@ class Workers:
             cpus=tuple(sorted(cpus)),
             output=worker.pipes[0],
             reports=worker.pipes[1],
+            ports=order.ports,
+            contact_host=order.contact_host,
         )
         self.forkserver.order(fork)
 

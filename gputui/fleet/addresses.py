@@ -1,56 +1,11 @@
-"""Choose where each host's workers listen: never on loopback if other machines are there.
-
-The far end of a host's SSH connection is where others reach it. A host that is this machine is
-reached where any other machine reaches it: at this end of the connection to that one.
-"""
+"""Addresses of hosts, and of this machine as other machines reach it."""
 
 import contextlib
 import ipaddress
 import socket
-from collections.abc import Sequence
 from functools import cache
-from typing import NamedTuple
 
 LOOPBACK = "127.0.0.1"
-
-
-class HostAddress(NamedTuple):
-    """The addresses of a host's connection, "" as long as they are not known."""
-
-    name: str
-    local_address: str
-    """Where the host reaches this machine."""
-    far_address: str
-    """Where others reach the host."""
-
-
-def listen_addresses(hosts: Sequence[HostAddress], own_address: str = "") -> dict[str, str]:
-    """Return host → the address its workers listen on; a host that must wait is left out.
-
-    An IPv6 address is in brackets, as Dask wants it.
-    `own_address` is where other machines reach this one, where that is known from elsewhere.
-
-    >>> remote = HostAddress("a", "10.0.0.1", "10.0.0.7")
-    >>> local = HostAddress("localhost", "127.0.0.1", "127.0.0.1")
-    >>> listen_addresses([local, remote])
-    {'localhost': '10.0.0.1', 'a': '10.0.0.7'}
-    >>> listen_addresses([local, HostAddress("a", "", "")])
-    {}
-    >>> listen_addresses([HostAddress("b", "fd00::1", "fd00::7")])
-    {'b': '[fd00::7]'}
-    """
-    known = [each for each in hosts if each.far_address]
-    remote = [each for each in known if not is_loopback(each.far_address)]
-    here = LOOPBACK
-    if remote or len(known) < len(hosts):
-        here = own_address or (remote[0].local_address if remote else "")
-    found = {}
-    for each in known:
-        local = is_loopback(each.far_address)
-        if here or not local:
-            address = here if local and here != LOOPBACK else each.far_address
-            found[each.name] = bracketed(address)
-    return found
 
 
 def same_family(one: str, other: str) -> bool:

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from gputui.fleet.stages import FleetSettings, Versions, installed_here
 from gputui.model.hosts import Host
-from gputui.model.plan import HostCapacity
+from gputui.model.plan import HostCapacity, usual_workers
 from gputui.model.readings import DeviceReading, Owner
 from gputui.protocol.agent import (
     Facts,
@@ -62,7 +62,7 @@ class Finding:
     host: str
     check: str
     """resolve, connect, login, python, versions, gpus, mig, cupy, rapids, warning, disk, clock,
-    shell, cache, sockets, port, workers, address, sessions or home."""
+    shell, cache, sockets, ports, port, workers, address, sessions or home."""
     verdict: Verdict
     text: str = ""
     hint: str = ""
@@ -76,6 +76,7 @@ def examine(host: Host, facts: Facts, settings: FleetSettings) -> Iterator[Findi
         gpus(host, facts, settings),
     )
     yield from basic
+    yield from ports(host, facts, settings)
     if chosen := chosen_devices(host, facts.devices):
         if instances := [device for device in chosen if device.is_mig]:
             yield mig(host, instances)
@@ -208,6 +209,16 @@ def gpus(host: Host, facts: Facts, settings: FleetSettings) -> Finding:
     if devices:
         text = f"{len(devices)} to use: {', '.join(sorted({each.name for each in devices}))}"
     return Finding(host.name, "gpus", Verdict.GOOD, text)
+
+
+def ports(host: Host, facts: Facts, settings: FleetSettings) -> Iterator[Finding]:
+    """Yield that the hosts file names too few: each worker needs one, and those who try it one."""
+    workers = usual_workers(host, capacity(host, facts, settings))
+    if host.ports and workers > host.ports[1] - host.ports[0]:
+        named = f"worker-ports={host.ports[0]}-{host.ports[1]}"
+        text = f"{named} has too few ports for its {workers} workers"
+        hint = f"name {workers + 1}, one for checks, or fewer workers (workers=, workers-per-gpu=)"
+        yield Finding(host.name, "ports", Verdict.BAD, text, hint)
 
 
 def mig(host: Host, instances: Iterable[DeviceReading]) -> Finding:

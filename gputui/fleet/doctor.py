@@ -102,26 +102,35 @@ async def _try_port(settings: FleetSettings, opened: OpenedAgent, ask: AskAgent)
 async def _try_ways(up: list[LoneAgent]) -> list[Finding]:
     """Return the ways that are closed between this machine and workers, and between hosts."""
     remote = [each.opened for each in up if not is_loopback(each.opened.far_address)]
+    if not remote:
+        return []
     ends = []
-    for each in up if remote else ():
+    for each in up:
         there = each.opened.far_address
         address = each.host.listen or (remote[0].local_address if is_loopback(there) else there)
-        ends.append(End(each.host.name, address, each.ask))
-    ports = await asyncio.gather(*map(reachability.open_port, ends))
+        ends.append(End.of(each.host, address, each.ask))
+    opened = await asyncio.gather(*map(reachability.open_port, ends))
+    found = []
+    for place, (each, port) in enumerate(zip(up, opened, strict=True)):
+        if each.host.listen and port.error:
+            hint = reachability.LISTEN_HINT
+            found.append((each.host.name, reachability.cannot_listen(port), hint))
+        if port.address and not each.host.contact:
+            ends[place] = ends[place]._replace(address=port.address)
     ways = [
-        (end.name, reachability.from_here(each.opened.local_address, end, port))
-        for each, end, port in zip(up, ends, ports, strict=bool(remote))
+        (end.name, reachability.from_here(each.opened.local_address, end, port.port))
+        for each, end, port in zip(up, ends, opened, strict=True)
     ]
     ways += [
-        (source.name, reachability.between(source, target, port))
+        (source.name, reachability.between(source, target, port.port))
         for source in ends
-        for target, port in zip(ends, ports, strict=True)
+        for target, port in zip(ends, opened, strict=True)
         if source.address != target.address
     ]
     errors = await asyncio.gather(*(way for _, way in ways))
     closed = zip((name for name, _ in ways), errors, strict=True)
-    hint = reachability.HINT
-    return [Finding(name, "workers", Verdict.BAD, error, hint) for name, error in closed if error]
+    found += [(name, error, reachability.HINT) for name, error in closed if error]
+    return [Finding(name, "workers", Verdict.BAD, error, hint) for name, error, hint in found]
 
 
 async def _hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -12,7 +12,6 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import replace
 
-from gputui.fleet.addresses import HostAddress
 from gputui.fleet.checks import chosen_devices, same_machine
 from gputui.fleet.deploy.start_agent import AgentOpener, Opener
 from gputui.fleet.desired import Actual, Desired, decide, free_slots, keep
@@ -91,6 +90,7 @@ class Fleet:
         self._hosts: dict[str, FleetHost] = {}
         self.worker_table = WorkerTable(
             self._hosts,
+            lambda host: self._ways.listen_host(host),
             retire=retire,
             remove=remove,
             tell=tell,
@@ -231,7 +231,7 @@ class Fleet:
 
     def restart(self, names: Collection[str]) -> None:
         """End workers and start them again."""
-        self.worker_table.restart(names, self._addresses())
+        self.worker_table.restart(names)
 
     def retry(self, names: Iterable[str]) -> tuple[str, ...]:
         """Try hosts again that failed or are not reached; returns which."""
@@ -312,7 +312,7 @@ class Fleet:
             if host.state is HostState.READY:
                 if self._credentials is not None:
                     host.send(self._credentials)
-                self.worker_table.catch_up(host, self._addresses().get(host.name, ""))
+                self.worker_table.catch_up(host)
                 if self._logs_followed:
                     self._follow_logs(host)
                 self.programs.back(host.name)
@@ -361,7 +361,7 @@ class Fleet:
         if changes.starts and not self.scheduler_wanted.is_set():
             self._need_scheduler()
         elif changes.starts:
-            self.worker_table.start(changes.starts, self._addresses())
+            self.worker_table.start(changes.starts)
         self._starts_due = any(spec.name not in self.worker_table for spec in changes.starts)
         if changes.stops:
             retiring = self.worker_table.retire(changes.stops)
@@ -394,16 +394,6 @@ class Fleet:
         }
         table = self.worker_table
         return Actual(hosts, capacities, table.staying, table.ranked, table.leaving)
-
-    def _addresses(self) -> dict[str, str]:
-        """Return host → where its workers listen, of those that can start any now."""
-        return self._ways.addresses(
-            [
-                HostAddress(each.name, each.local_address, each.listen_address or each.far_address)
-                for each in self._hosts.values()
-                if each.state is not HostState.FAILED
-            ]
-        )
 
     async def _retired(self, retiring: Awaitable[tuple[str, ...]]) -> None:
         kept = await retiring  # what is desired may change meanwhile

@@ -26,7 +26,7 @@ from gputui.fleet.stages import FleetSettings, Question, Stages
 from gputui.model.examination import ExaminedHost
 from gputui.model.hosts import Host
 from gputui.model.plain_text import safe
-from gputui.model.plan import HostCapacity
+from gputui.model.plan import HostCapacity, WorkerSpec
 from gputui.model.snapshot import AWAY, HostState, HostStatus
 from gputui.process.background import Background, words
 from gputui.protocol.agent import (
@@ -38,6 +38,7 @@ from gputui.protocol.agent import (
     Listen,
     Reach,
     Shutdown,
+    StartWorkers,
     Telemetry,
     ToAgent,
 )
@@ -165,6 +166,15 @@ class FleetHost:
             return False
         self._session.channel.send(message)
         return True
+
+    def start_workers(self, specs: tuple[WorkerSpec, ...], listen_host: str) -> bool:
+        """Have the agent start workers that listen there; return False as `send` does."""
+        own = self.host
+        return self.send(
+            StartWorkers(
+                specs, self.scheduler_address, listen_host, own.ports, bracketed(own.contact)
+            )
+        )
 
     def took_output(self, characters: int) -> None:
         """Read on, though the agent sends much: this output of a program was waited for."""

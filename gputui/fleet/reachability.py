@@ -7,24 +7,22 @@ one fails: a host behind a firewall does not pass, and so takes none down that s
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from itertools import islice
 from typing import Any, NamedTuple
 
 from gputui.fleet import checks
 from gputui.fleet.addresses import (
-    LOOPBACK,
-    HostAddress,
     bracketed,
     is_loopback,
     is_of_a_host,
-    listen_addresses,
     outward_address,
     same_family,
 )
 from gputui.fleet.host import FleetHost
 from gputui.fleet.session import AgentSession
 from gputui.fleet.stages import Stages
+from gputui.model.hosts import Host
 from gputui.model.snapshot import HostState
 from gputui.protocol.agent import Listen, Listening, Reach, Reached
 
@@ -39,8 +37,11 @@ MOST_OTHERS = 31
 """How many other hosts a host is tried with: an agent opens a connection to each."""
 HINT = (
     "let them connect to each other, and this machine to them, on every port: each worker listens "
-    "on one of its own; listen=ADDRESS on a host's line sets where"
+    "on one of its own; worker-ports=40000-40100 and listen=ADDRESS on a host's line set on which"
 )
+
+
+LISTEN_HINT = "listen=ADDRESS or interface=NAME on its line names one that it has"
 
 
 AskAgent = Callable[[Listen | Reach], Awaitable[Any]]
@@ -52,8 +53,16 @@ class End(NamedTuple):
 
     name: str
     address: str
-    """Where its workers listen, without brackets."""
+    """Where they are to be reached, without brackets."""
     ask: AskAgent
+    listen: Listen
+    """Has its agent open a port where they listen."""
+
+    @classmethod
+    def of(cls, host: Host, address: str, ask: AskAgent) -> "End":
+        """Return the end of a host whose workers listen at an address."""
+        address = address.strip("[]")
+        return cls(host.name, host.contact or address, ask, Listen(address, host.ports))
 
 
 class Ways:
@@ -80,24 +89,31 @@ class Ways:
         self._own_address = self._own_address or end
         return self._own_address
 
-    def addresses(self, hosts: Sequence[HostAddress]) -> dict[str, str]:
-        """Return host → the address its workers listen on; a host that must wait is left out.
+    def listen_host(self, host: FleetHost) -> str:
+        """Return where a host's workers listen, with IPv6 in brackets; "" for one that must wait.
 
-        After `PATIENCE_S` such a host takes this machine's address on its default route.
+        This machine's listen on loopback, unless other machines are there or on their way: then
+        where these reach it. That is this end of the connection to the first of them, or, after
+        `PATIENCE_S`, this machine's address on its default route.
         """
-        found = listen_addresses(hosts, self._own_address)
-        if len(found) < sum(bool(each.far_address) for each in hosts):
+        address = host.listen_address or host.far_address
+        if not is_loopback(address):
+            return bracketed(address)
+        others = [each for each in self._hosts.values() if not _is_here(each)]
+        if not others:
+            return address
+        ends = (each.local_address for each in others if each.local_address)
+        found = self._own_address or next(ends, "")
+        if not found:
             loop = asyncio.get_running_loop()
             if self._waiting_since is None:
                 self._waiting_since = loop.time()
                 loop.call_later(PATIENCE_S, self._out_of_patience)
             if loop.time() - self._waiting_since >= PATIENCE_S:
-                found = listen_addresses(hosts, outward_address())
-        for each in hosts:
-            given = found.get(each.name, LOOPBACK).strip("[]")
-            if is_loopback(each.far_address) and not is_loopback(given):
-                self._own_address = given
-        return found
+                found = outward_address()
+        if found and not is_loopback(found):
+            self._own_address = found
+        return bracketed(found)
 
     async def listen_at(
         self, host: FleetHost, session: AgentSession, scheduler_port: int, own_end: str
@@ -113,15 +129,14 @@ class Ways:
             return address
         late = f"its agent opened no port at {address} within {stages.timeout_s:g} s"
         async with stages.enter(HostState.CHECKING, late):
-            opened = await session.ask(Listen(address))
+            opened = await session.ask(Listen(address, host.host.ports))
             if opened.error and not given and is_of_a_host(own_end):
-                address = own_end
-                opened = await session.ask(Listen(address))
+                opened = await session.ask(Listen(own_end, host.host.ports))
         if opened.error:
-            reason = f"its workers cannot listen on {bracketed(address)}: {opened.error}"
-            raise stages.error(reason, "listen=ADDRESS on its line names one of its addresses")
+            raise stages.error(cannot_listen(opened), LISTEN_HINT)
+        address = str(opened.address or opened.host)
         async with stages.enter(HostState.CHECKING, "the ways to its workers: no answer"):
-            end = End(host.name, address, host.ask_agent)
+            end = End.of(host.host, address, host.ask_agent)
             if closed := await self._closed(host, end, opened.port, stages):
                 raise stages.error(closed, HINT)
         return address
@@ -175,7 +190,7 @@ class Ways:
     def _passed(self, host: FleetHost, tried: Collection[str]) -> list[End]:
         """Return the hosts that a host is still to be tried with."""
         found = (
-            End(other.name, other.listen_address.strip("[]"), other.ask_agent)
+            End.of(other.host, other.listen_address, other.ask_agent)
             for other in self._hosts.values()
             if other.listen_address and other is not host and other.name not in tried
             if other.state is not HostState.FAILED and not is_loopback(other.listen_address)
@@ -183,9 +198,15 @@ class Ways:
         return list(islice(found, MOST_OTHERS - len(tried)))
 
 
+def _is_here(host: FleetHost) -> bool:
+    """Return whether a host is this machine, or has no part in the cluster."""
+    address = host.listen_address or host.far_address
+    return host.state is HostState.FAILED or bool(address and is_loopback(address))
+
+
 async def _both_ways(end: End, port: int, other: End) -> str:
     there = await open_port(other)
-    errors = await asyncio.gather(between(other, end, port), between(end, other, there))
+    errors = await asyncio.gather(between(other, end, port), between(end, other, there.port))
     return next(filter(None, errors), "")
 
 
@@ -207,10 +228,15 @@ async def _answer(end: End, order: Listen | Reach) -> Any:
     return None
 
 
-async def open_port(end: End) -> int:
-    """Have a host open a port; 0 where it does not."""
-    opened: Listening | None = await _answer(end, Listen(end.address))
-    return opened.port if opened else 0
+async def open_port(end: End) -> Listening:
+    """Have a host open a port; its number is 0 where it does not."""
+    opened: Listening | None = await _answer(end, end.listen)
+    return opened or Listening(end.listen.host, 0)
+
+
+def cannot_listen(opened: Listening) -> str:
+    """Describe a port that could not be opened."""
+    return f"its workers cannot listen on {bracketed(opened.host)}: {opened.error}"
 
 
 async def from_here(here: str, end: End, port: int) -> str:

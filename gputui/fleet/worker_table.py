@@ -16,7 +16,6 @@ from gputui.model.snapshot import UP, HostState, Severity, WorkerState, WorkerSt
 from gputui.protocol.agent import (
     Facts,
     RestartWorkers,
-    StartWorkers,
     StopWorkers,
     WorkerExited,
     WorkerReading,
@@ -69,6 +68,7 @@ class WorkerTable:
     def __init__(
         self,
         hosts: Mapping[str, FleetHost],
+        listen_host: Callable[[FleetHost], str],
         *,
         retire: Retire,
         remove: Callable[[tuple[str, ...], str], None],
@@ -76,7 +76,8 @@ class WorkerTable:
         changed: Callable[[], None],
         restarted: Callable[[], None],
     ) -> None:
-        self._hosts = hosts
+        """Start workers at `listen_host`; "" for a host that must wait."""
+        self._hosts, self._listen_host = hosts, listen_host
         self._retire_there, self._remove = retire, remove
         self._tell, self._changed, self._restarted = tell, changed, restarted
         self._workers: dict[str, WorkerRecord] = {}
@@ -123,17 +124,17 @@ class WorkerTable:
         counts = [self._counts[name] for name in names if name in self._counts]
         return sum(c.in_memory for c in counts), sum(c.managed_bytes for c in counts)
 
-    def start(self, specs: Iterable[WorkerSpec], addresses: Mapping[str, str]) -> None:
-        """Start these on the hosts that are ready; `addresses` is where each host's listen."""
+    def start(self, specs: Iterable[WorkerSpec]) -> None:
+        """Start these on the hosts that are ready."""
         by_host: dict[str, list[WorkerSpec]] = {}
         for spec in specs:
-            if spec.host in addresses and self._hosts[spec.host].state is HostState.READY:
+            if self._hosts[spec.host].state is HostState.READY:
                 by_host.setdefault(spec.host, []).append(spec)
         for name, there in by_host.items():
-            host = self._hosts[name]
-            sent = host.send(StartWorkers(tuple(there), host.scheduler_address, addresses[name]))
-            for spec in there:
-                self.expect(spec, sent=sent)
+            if address := self._listen_host(self._hosts[name]):
+                sent = self._hosts[name].start_workers(tuple(there), address)
+                for spec in there:
+                    self.expect(spec, sent=sent)
 
     def expect(self, spec: WorkerSpec, *, sent: bool) -> None:
         """Note that a worker is to run; `sent` when its agent has the order."""
@@ -142,7 +143,7 @@ class WorkerTable:
         worker.stopped = False
         worker.state = WorkerState.STARTING if sent else WorkerState.WANTED
 
-    def catch_up(self, host: FleetHost, address: str) -> None:
+    def catch_up(self, host: FleetHost) -> None:
         """Have an agent that connected again report its workers."""
         there = tuple(
             worker.spec
@@ -150,14 +151,14 @@ class WorkerTable:
             if not worker.stopped and worker.state is not WorkerState.CRASH_LOOP
         )
         if there:
-            host.send(StartWorkers(there, host.scheduler_address, address))
+            host.start_workers(there, self._listen_host(host))
 
-    def restart(self, names: Collection[str], addresses: Mapping[str, str]) -> None:
+    def restart(self, names: Collection[str]) -> None:
         """Restart workers; those that were given up are only started."""
         given_up = {n for n in names if self._workers[n].state is WorkerState.CRASH_LOOP}
         for host, there in self._by_hosts(set(names) - given_up).items():
             self._hosts[host].send(RestartWorkers(there))
-        self.start([self._workers[name].spec for name in given_up], addresses)
+        self.start([self._workers[name].spec for name in given_up])
 
     def retire(self, names: tuple[str, ...]) -> Coroutine[Any, Any, tuple[str, ...]]:
         """Begin to retire workers; the returned coroutine stops them once their results have moved.

@@ -43,7 +43,11 @@ class Host:
     setup: str = ""
     """A line for the login shell before Python, such as `module load cuda`."""
     listen: str = ""
-    """Where its workers listen; "" is where it was reached."""
+    """Where its workers listen: an address, or an interface's name; "" is where it was reached."""
+    ports: tuple[int, ...] = ()
+    """The first and the last port that its workers listen on; () is any."""
+    contact: str = ""
+    """Where others reach its workers; "" is where they listen."""
     env: tuple[tuple[str, str], ...] = ()
     line: int = 0
     address: str = ""
@@ -149,10 +153,10 @@ def _hosts(targets: str, base: Host, room: int) -> Iterator[Host]:
     """Yield the hosts of a line's first word; bare names may be joined by commas."""
     for target in re.findall(r"(?:\[[^\]]*\]?|[^,])+", targets):
         user, name, port = _target(target)
-        names = [name] if _is_ip(name) and room else _expand(name, room)
+        names = [name] if is_ip(name) and room else _expand(name, room)
         room -= len(names)
         for each in names:
-            if not _is_ip(each) and not re.fullmatch(r"\w[\w.-]{0,252}", each):
+            if not is_ip(each) and not re.fullmatch(r"\w[\w.-]{0,252}", each):
                 raise UsageError(f"{each[:80]!r} is not a host name")
             yield replace(base, name=each, user=user, port=port)
 
@@ -173,7 +177,7 @@ def _target(text: str) -> tuple[str | None, str, int | None]:
     name, colon, port = rest, "", ""
     if bracketed := re.fullmatch(r"\[([\w:.%]*:[\w:.%]*)\](?:(:)(.*))?", rest):
         name, colon, port = bracketed[1], bracketed[2] or "", bracketed[3] or ""
-    elif not _is_ip(rest) and ":" in rest:
+    elif not is_ip(rest) and ":" in rest:
         name, colon, port = rest.rpartition(":")
     if not colon:
         return user or None, name, None
@@ -183,10 +187,10 @@ def _target(text: str) -> tuple[str | None, str, int | None]:
     return user or None, name, int(port)
 
 
-def _is_ip(text: str) -> bool:
+def is_ip(text: str) -> bool:
     """Return whether this is an IP address, with or without the interface that is its zone.
 
-    >>> _is_ip("fe80::1%eth0"), _is_ip("fe80::1%a;b"), _is_ip("gpu-a")
+    >>> is_ip("fe80::1%eth0"), is_ip("fe80::1%a;b"), is_ip("gpu-a")
     (True, False, False)
     """
     try:
@@ -367,9 +371,29 @@ def _address(value: str) -> str:
     'fd00::7'
     """
     address = value.removeprefix("[").removesuffix("]")
-    if not _is_ip(address):
+    if not is_ip(address):
         raise ValueError("write one of the host's IP addresses")
     return address
+
+
+def _interface(value: str) -> str:
+    """Parse the name of a network interface."""
+    if not re.fullmatch(r"[A-Za-z][\w.@-]{0,14}", value):
+        raise ValueError("write the name of a network interface, such as eth0 or ib0")
+    return value
+
+
+def _ports(value: str) -> tuple[int, ...]:
+    """Parse a range of ports, or one.
+
+    >>> _ports("40000-40100"), _ports("40000")
+    ((40000, 40100), (40000, 40000))
+    """
+    found = re.fullmatch(r"([0-9]{1,5})(?:-([0-9]{1,5}))?", value)
+    first, last = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
+    if not 0 < first <= last < 65536:
+        raise ValueError("write a range of ports, such as 40000-40100")
+    return first, last
 
 
 OPTIONS: dict[str, tuple[str, Callable[[str], Any]]] = {
@@ -381,5 +405,8 @@ OPTIONS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "python": ("python", _text("the path of an interpreter")),
     "setup": ("setup", _text('a line in quotes: setup="module load cuda"')),
     "listen": ("listen", _address),
+    "interface": ("listen", _interface),
+    "worker-ports": ("ports", _ports),
+    "contact": ("contact", _address),
 }
 """Key → field, and a parser that raises ValueError with what to write."""

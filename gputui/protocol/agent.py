@@ -103,6 +103,9 @@ class Listen:
     """Open a port for a while, for others to try; answered by `Listening`."""
 
     host: Name
+    """An address, or an interface's name."""
+    ports: Few[Port] = ()
+    """The first and the last of those to choose from; () is any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +155,10 @@ class StartWorkers:
     """`tls://host:port`, as this host reaches it."""
     listen_host: Name
     """The address that the workers listen on and announce."""
+    ports: Few[Port] = ()
+    """The first and the last port that they may listen on; () is any."""
+    contact_host: Name = ""
+    """The address to announce in place of that which they listen on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,8 +323,11 @@ class Listening:
     """The port that was opened; 0 with the `error` where none could be."""
 
     host: Name
+    """As it was ordered."""
     port: Port
     error: Text = ""
+    address: Name = ""
+    """Where, also for an interface."""
 
 
 @dataclass(frozen=True, slots=True)

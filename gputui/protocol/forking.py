@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from gputui.model.bounds import (
     Cpus,
     ExitStatus,
+    Few,
     Line,
     Many,
     Name,
     Number,
     Pid,
+    Port,
     Seconds,
     SmallNumber,
 )
@@ -42,6 +44,10 @@ class ForkWorker:
     """The agent's descriptor of the pipe for what it prints."""
     reports: Number
     """The agent's descriptor of the pipe for its reports."""
+    ports: Few[Port] = ()
+    """As in `StartWorkers`."""
+    contact_host: Name = ""
+    """As in `StartWorkers`."""
 
 
 ToForkserver = Credentials | ForkWorker

@@ -11,7 +11,7 @@ import errno
 import math
 import os
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, partial
 from typing import Any
 
@@ -36,6 +36,8 @@ from gputui.worker.device import Device
 from gputui.worker.stacks import answer_agent
 from gputui.worker.transfers import comm as transfers
 
+NO_PORT = "Could not start Worker on host"
+"""How Dask's error begins where every port is in use (distributed 2026.8)."""
 SEND_EVERY_S = 0.0005
 """How long messages to the scheduler are gathered; 2 ms with Dask."""
 
@@ -51,11 +53,20 @@ USUAL = "50MB"
     execute="self key stimulus_id",
     get_data="self comm keys who serializers",
     close="self timeout executor_wait nanny reason",
+    listen="self port_or_addr allow_offload kwargs",
 )
 class Worker(distributed.Worker):  # type: ignore[misc]
     """Dask's worker that serves no HTTP, and runs no task before its device is open."""
 
     device: Device | None = None
+    contact_host = ""
+    """Where others reach it; "" is where it listens."""
+
+    async def listen(self, *args: Any, **kwargs: Any) -> None:
+        """Listen, as Dask does, and announce the address that others are to use."""
+        await super().listen(*args, **kwargs)
+        if self.contact_host:
+            self.contact_address = self._address = f"tls://{self.contact_host}:{self.port}"
 
     def start_http_server(self, *args: Any, **kwargs: Any) -> None:
         """Start no HTTP server: the agent and the scheduler report on the worker."""
@@ -119,9 +130,9 @@ def limits() -> tuple[int, int]:
 def work(spec: Mapping[str, Any], credentials: Mapping[str, Any], reports: int) -> int:
     """Run a worker until it is closed; returns the exit status.
 
-    `spec` has the fields of `plan.WorkerSpec`, and scheduler_address, listen_host, scratch,
-    lock (whose turn it is to make a CUDA context), cpus (near the device; empty for any) and agent,
-    the pid of its agent.
+    `spec` has the fields of `plan.WorkerSpec`, and scheduler_address, listen_host, ports,
+    contact_host, scratch, lock (whose turn it is to make a CUDA context), cpus (near the device;
+    empty for any) and agent, the pid of its agent.
     NumPy's own generator was forked with the rest, and is seeded again.
     """
     for key, value in spec["env"]:
@@ -135,24 +146,33 @@ def work(spec: Mapping[str, Any], credentials: Mapping[str, Any], reports: int) 
         asyncio.run(_serve(spec, credentials, reports))
     except Exception as error:
         traceback.print_exc()
-        print(why_not_started(error, spec["listen_host"]), flush=True)
+        print(why_not_started(error, spec["listen_host"], spec["ports"]), flush=True)
         return 1
     return 0
 
 
-def why_not_started(error: BaseException, listen_host: str) -> str:
+def why_not_started(error: BaseException, listen_host: str, ports: Sequence[int] = ()) -> str:
     """Return in one line why a worker could not start, which Dask's own error leaves out.
 
     >>> wrapped = RuntimeError("Worker failed to start.")
     >>> wrapped.__cause__ = OSError(errno.EADDRNOTAVAIL, "Cannot assign requested address")
     >>> why_not_started(wrapped, "10.0.0.7")
     'it cannot listen on 10.0.0.7: this host has no such address'
+    >>> why_not_started(OSError(errno.EADDRINUSE, ""), "10.0.0.7", (40000, 40000))
+    'it cannot listen on 10.0.0.7: no port of worker-ports=40000-40000 is free'
     """
     while error.__cause__ is not None:
         error = error.__cause__
+    if ports and (_in_use(error) or str(error).startswith(NO_PORT)):
+        taken = f"no port of worker-ports={ports[0]}-{ports[1]} is free"
+        return f"{CANNOT_LISTEN}{listen_host}: {taken}"
     if isinstance(error, OSError) and error.errno == errno.EADDRNOTAVAIL:
         return f"{CANNOT_LISTEN}{listen_host}: this host has no such address"
     return f"{type(error).__name__}: {error}"
+
+
+def _in_use(error: BaseException) -> bool:
+    return isinstance(error, OSError) and error.errno == errno.EADDRINUSE
 
 
 async def _serve(spec: Mapping[str, Any], credentials: Mapping[str, Any], reports: int) -> None:
@@ -171,11 +191,12 @@ async def _serve(spec: Mapping[str, Any], credentials: Mapping[str, Any], report
         data=device.memory if device else None,
         local_directory=spec["scratch"],
         host=spec["listen_host"],
+        port=range(spec["ports"][0], spec["ports"][1] + 1) if spec["ports"] else None,
         protocol="tls",
         security=security(credentials["certificate_pem"], credentials["key_pem"]),
         metrics={**DEFAULT_METRICS, "gputui": partial(_metrics, spec, device)},
     )
-    worker.device = device
+    worker.device, worker.contact_host = device, spec["contact_host"]
     if device:
         worker.state.__class__ = NearFirst
     worker.batched_stream.interval = SEND_EVERY_S

@@ -99,7 +99,7 @@ def specs(host: str) -> list[WorkerSpec]:
 def snapshots(readings: Sequence[Sequence[Telemetry]]) -> Iterator[Snapshot]:
     """Yield a snapshot for each of the agents' turns, as a head takes it."""
     names, rng = host_names(len(readings)), random.Random(0)
-    table = WorkerTable({}, **Head().for_workers())
+    table = WorkerTable({}, lambda host: "", **Head().for_workers())
     for host in names:
         for spec in specs(host):
             table.expect(spec, sent=True)

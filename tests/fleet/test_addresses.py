@@ -1,25 +1,60 @@
-"""Where workers of this machine listen, while other hosts come up in any order."""
+"""Where workers listen, of this machine too, while other hosts come up in any order."""
+
+from dataclasses import dataclass
 
 import pytest
 
-from gputui.fleet.addresses import HostAddress, outward_address, own_end
+from gputui.fleet.addresses import outward_address, own_end
 from gputui.fleet.reachability import Ways
+from gputui.model.snapshot import HostState
 
-LOCAL = HostAddress("localhost", "127.0.0.1", "127.0.0.1")
-OVER_IPV4 = HostAddress("a", "10.0.0.1", "10.0.0.7")
-OVER_IPV6 = HostAddress("b", "fd00::1", "fd00::7")
+
+@dataclass
+class Known:
+    """What is known of a host."""
+
+    local_address: str = ""
+    far_address: str = ""
+    listen_address: str = ""
+    state: HostState = HostState.READY
+
+
+LOCAL = Known("127.0.0.1", "127.0.0.1")
+OVER_IPV4 = Known("10.0.0.1", "10.0.0.7")
+OVER_IPV6 = Known("fd00::1", "fd00::7")
+COMING = Known(state=HostState.CONNECTING)
+FAILED = Known(state=HostState.FAILED)
+
+
+def ways(*hosts: Known) -> Ways:
+    return Ways(dict(enumerate(hosts)), "", lambda: None)
+
+
+def test_a_host_listens_where_it_was_reached_or_at_another_address_of_its_own() -> None:
+    assert ways().listen_host(OVER_IPV4) == "10.0.0.7"
+    assert ways().listen_host(OVER_IPV6) == "[fd00::7]"
+    assert ways().listen_host(Known("10.0.0.1", "10.0.0.7", "10.1.0.7")) == "10.1.0.7"
+
+
+def test_workers_here_listen_on_loopback_where_all_other_hosts_are_here_or_failed() -> None:
+    assert ways(LOCAL, LOCAL, FAILED).listen_host(LOCAL) == "127.0.0.1"
+
+
+async def test_workers_here_wait_for_a_host_that_is_on_its_way() -> None:
+    assert ways(LOCAL, COMING).listen_host(LOCAL) == ""
+    assert ways(LOCAL, COMING, OVER_IPV4).listen_host(LOCAL) == "10.0.0.1"
 
 
 async def test_an_address_that_was_given_to_workers_here_is_what_later_hosts_are_to_reach() -> None:
-    listening = Ways({}, "", lambda: None)
-    assert listening.addresses([LOCAL, OVER_IPV4])["localhost"] == "10.0.0.1"
+    listening = ways(LOCAL, OVER_IPV4)
+    assert listening.listen_host(LOCAL) == "10.0.0.1"
     assert listening.own_address(OVER_IPV6.local_address) == "10.0.0.1"
 
 
 async def test_workers_here_listen_where_the_first_host_was_to_reach_them() -> None:
-    listening = Ways({}, "", lambda: None)
+    listening = ways(LOCAL, OVER_IPV4, OVER_IPV6)
     assert listening.own_address(OVER_IPV6.local_address) == "fd00::1"
-    assert listening.addresses([LOCAL, OVER_IPV4, OVER_IPV6])["localhost"] == "[fd00::1]"
+    assert listening.listen_host(LOCAL) == "[fd00::1]"
 
 
 @pytest.mark.parametrize(

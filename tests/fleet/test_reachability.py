@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -22,30 +21,9 @@ from gputui.model.hosts import Host
 from gputui.model.snapshot import HostState, HostStatus
 from tests.fleet.simulated import Head
 from tests.processes import nothing_left
-from tests.sshd import Namespaces, SshHost, unavailable
+from tests.sshd import Namespaces, SshHost
 
 NAMED_S = 10
-ONLY_SSH = """
-table inet only_ssh {
-  chain input {
-    type filter hook input priority 0; policy drop;
-    ct state established,related accept
-    iif lo accept
-    tcp dport 2222 accept
-  }
-}
-"""
-
-
-@contextlib.contextmanager
-def lets_in_only_ssh(hosts: Namespaces, host: SshHost) -> Iterator[None]:
-    path = shutil.which("nft", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
-    nft = ["ip", "netns", "exec", hosts.namespace(host), path or unavailable("there is no nft")]
-    subprocess.run([*nft, "-f", "-"], input=ONLY_SSH, text=True, check=True)
-    try:
-        yield
-    finally:
-        subprocess.run([*nft, "flush", "ruleset"], check=True)
 
 
 @contextlib.contextmanager
@@ -124,7 +102,7 @@ async def test_a_host_whose_workers_this_machine_cannot_reach_is_named_with_both
     namespace_hosts: Namespaces,
 ) -> None:
     shut, open_, _ = namespace_hosts.hosts
-    with lets_in_only_ssh(namespace_hosts, shut):
+    with namespace_hosts.firewall(shut):
         lines = [Host(each.name, gpus=()) for each in (shut, open_)]
         async with came_up(namespace_hosts.config, *lines) as found:
             assert found[open_.name].state is HostState.READY, found[open_.name].reason
@@ -138,7 +116,7 @@ async def test_a_host_that_is_shut_fails_alone_whoever_is_checked_first(
     namespace_hosts: Namespaces,
 ) -> None:
     shut, *others = namespace_hosts.hosts
-    with lets_in_only_ssh(namespace_hosts, shut):
+    with namespace_hosts.firewall(shut):
         for lines in ([shut, *others], [*others, shut]):
             async with came_up(
                 namespace_hosts.config, *(Host(x.name, gpus=()) for x in lines)
@@ -179,6 +157,36 @@ async def test_workers_behind_a_forwarded_port_listen_on_the_hosts_own_address(
             assert found["rented"].state is HostState.READY
 
 
+async def test_a_firewall_lets_the_ports_in_that_the_line_names(
+    namespace_hosts: Namespaces,
+) -> None:
+    hosts = namespace_hosts.hosts[:2]
+    lines = [Host(each.name, gpus=(), workers=2, ports=(40000, 40002)) for each in hosts]
+    with namespace_hosts.firewall(hosts[0], "40000-40002"):
+        async with came_up(namespace_hosts.config, *lines) as found:
+            assert [each.reason for each in found.values()] == ["", ""]
+
+
+async def test_fewer_ports_than_workers_are_refused_in_words(namespace_hosts: Namespaces) -> None:
+    host = namespace_hosts.hosts[0]
+    line = Host(host.name, gpus=(), workers=2, ports=(40000, 40001))
+    async with came_up(namespace_hosts.config, line) as found:
+        reason = "worker-ports=40000-40001 has too few ports for its 2 workers"
+        assert found[host.name].reason == reason
+
+
+async def test_an_interface_that_is_not_there_is_named_with_those_that_are(
+    namespace_hosts: Namespaces,
+) -> None:
+    host, other, _ = namespace_hosts.hosts
+    lines = [Host(host.name, gpus=(), listen="ib0"), Host(other.name, gpus=(), listen="eth0")]
+    async with came_up(namespace_hosts.config, *lines) as found:
+        reason = "its workers cannot listen on ib0: it has no interface ib0, but lo, eth0"
+        assert found[host.name].reason == reason
+        assert "interface=NAME" in found[host.name].hint
+        assert found[other.name].reason == ""
+
+
 async def test_an_address_that_the_host_does_not_have_is_named_with_the_key_that_sets_it(
     namespace_hosts: Namespaces,
 ) -> None:
@@ -195,11 +203,7 @@ async def test_an_address_that_the_host_does_not_have_is_named_with_the_key_that
 async def test_doctor_finds_ways_that_are_closed(namespace_hosts: Namespaces, shut: bool) -> None:
     first, second, _ = namespace_hosts.hosts
     settings = FleetSettings("test", ssh_config=str(namespace_hosts.config))
-    closed = (
-        lets_in_only_ssh(namespace_hosts, first)
-        if shut
-        else no_route(namespace_hosts, first, second)
-    )
+    closed = namespace_hosts.firewall(first) if shut else no_route(namespace_hosts, first, second)
 
     async def nobody(question: object) -> None:
         return None

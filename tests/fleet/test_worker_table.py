@@ -36,7 +36,7 @@ def head() -> Head:
 @pytest.fixture
 def worker_table(head: Head) -> WorkerTable:
     """One worker that is up."""
-    worker_table = WorkerTable({}, **head.for_workers())
+    worker_table = WorkerTable({}, lambda host: "", **head.for_workers())
     worker_table.expect(spec(), sent=True)
     worker_table.started(WorkerStarted("a:gpu0", 7, 0))
     worker_table.ready(WorkerReady("a:gpu0", "tls://a:1", None))
@@ -48,7 +48,7 @@ def state(worker_table: WorkerTable) -> WorkerState:
 
 
 def test_a_worker_comes_up_by_what_its_agent_tells() -> None:
-    worker_table = WorkerTable({}, **Head().for_workers())
+    worker_table = WorkerTable({}, lambda host: "", **Head().for_workers())
     worker_table.expect(spec(), sent=True)
     assert state(worker_table) is WorkerState.STARTING
     worker_table.ready(WorkerReady("a:gpu0", "tls://a:1", None))
@@ -104,7 +104,7 @@ def test_a_stopped_worker_is_forgotten(worker_table: WorkerTable) -> None:
 
 
 def test_the_cheapest_to_give_up_is_the_idle_one_that_holds_least() -> None:
-    worker_table = WorkerTable({}, **Head().for_workers())
+    worker_table = WorkerTable({}, lambda host: "", **Head().for_workers())
     names = ("a:gpu0", "a:gpu1", "a:gpu2", "a:gpu3")
     for name in names:
         worker_table.expect(spec(name), sent=True)
@@ -139,7 +139,7 @@ def test_a_stopped_process_is_silent_at_once_and_says_what_lets_it_go_on(
 
 
 def test_a_worker_that_has_not_registered_is_not_silent_but_starting() -> None:
-    worker_table = WorkerTable({}, **Head().for_workers())
+    worker_table = WorkerTable({}, lambda host: "", **Head().for_workers())
     worker_table.expect(spec(), sent=True)
     reading = WorkerReading("a:gpu0", 0.0, 1000, 12, stopped=True)
     assert worker_table.statuses({"a:gpu0": reading})[0].state is WorkerState.STARTING

@@ -8,11 +8,10 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.fleet.test_reachability import lets_in_only_ssh, no_route
+from tests.fleet.test_reachability import no_route
 from tests.processes import command_of, lives
 from tests.sshd import Namespaces, SshHosts
 from tests.system.conftest import GONE_S, Command, wait_until
@@ -95,13 +94,13 @@ def test_one_process_a_host_meets_where_its_peers_reach_it(
     nothing_left(namespace_hosts)
 
 
-@pytest.mark.parametrize("closed", [lets_in_only_ssh, None])
+@pytest.mark.parametrize("closed", [True, False])
 def test_a_way_that_is_closed_is_named_with_both_addresses_before_anything_starts(
-    three: Command, namespace_hosts: Namespaces, closed: Any
+    three: Command, namespace_hosts: Namespaces, closed: bool
 ) -> None:
     first, _, third = namespace_hosts.hosts
-    shut = closed(namespace_hosts, first) if closed else no_route(namespace_hosts, third, first)
-    with shut:
+    shut = namespace_hosts.firewall(first)
+    with shut if closed else no_route(namespace_hosts, third, first):
         process = run(three, f"open({str(three.folder / 'began')!r}, 'w')")
         out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (3, "")

@@ -1,0 +1,92 @@
+"""Hosts behind a firewall, each in a network of its own: only what is let through is used."""
+
+import contextlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from tests.sshd import Namespaces, SshHost
+from tests.system.conftest import Command
+
+WORKER = "gpus=none workers=2 nthreads=1 memory=512MiB"
+SUM = ("--run", "random-sum", "-p", "size=2000", "--json", "--quiet")
+HOLD = "import socket, sys; s = socket.create_server(('', int(sys.argv[1]))); print(flush=True); "
+
+
+def lines(gputui: Command, hosts: Namespaces, *options: str) -> str:
+    """Return a hosts file with a line for each of these options."""
+    gputui.env |= {**hosts.environment, "DASK_GPUTUI__LEASE": "4"}
+    named = zip(hosts.hosts, options, strict=False)
+    path = gputui.folder / "hosts.txt"
+    tmpdir = f"env.TMPDIR={gputui.runtime}"
+    path.write_text("".join(f"{host.name} {WORKER} {tmpdir} {each}\n" for host, each in named))
+    return str(path)
+
+
+def workers_of(gputui: Command) -> list[str]:
+    """Return where the workers of the last run were."""
+    return [line.split()[-1] for line in log(gputui).splitlines() if ": registered: tls://" in line]
+
+
+def log(gputui: Command) -> str:
+    return (gputui.folder / "state" / "gputui" / "log" / "hosts.log").read_text()
+
+
+@contextlib.contextmanager
+def taken(hosts: Namespaces, host: SshHost, port: int) -> Iterator[None]:
+    """Have another program of a host listen on a port."""
+    code = f"{HOLD} sys.stdin.read()"
+    command = ["ip", "netns", "exec", hosts.namespace(host), sys.executable, "-c", code, str(port)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout and process.stdout.readline()
+        yield
+
+
+@pytest.mark.slow
+def test_workers_listen_on_the_ports_of_their_line_but_for_one_that_is_taken(
+    gputui: Command, namespace_hosts: Namespaces
+) -> None:
+    host, other, _ = namespace_hosts.hosts
+    file = lines(gputui, namespace_hosts, *["worker-ports=40000-40003 interface=eth0"] * 2)
+    with (
+        namespace_hosts.firewall(host, "40000-40003"),
+        namespace_hosts.firewall(other, "40000-40003"),
+        taken(namespace_hosts, host, 40001),
+    ):
+        done = gputui(file, *SUM)
+    assert done.returncode == 0, done.stderr
+    assert len(json.loads(done.stdout)["workers"]) == 4, log(gputui)
+    listened = set(workers_of(gputui))
+    assert {f"tls://{host.address}:40000", f"tls://{host.address}:40002"} < listened
+    assert {f"tls://{other.address}:40000", f"tls://{other.address}:40001"} < listened
+    gputui.assert_nothing_left()
+
+
+@pytest.mark.slow
+def test_workers_behind_a_router_are_reached_at_the_address_that_it_forwards(
+    gputui: Command, namespace_hosts: Namespaces
+) -> None:
+    host, _, _ = namespace_hosts.hosts
+    outside = f"{namespace_hosts.network}.99"
+    rules = f"""
+    table ip nat {{
+      chain prerouting {{
+        type nat hook prerouting priority -100
+        ip daddr {outside} tcp dport 40000-40002 dnat to {host.address}
+      }}
+    }}
+    """
+    route = ["ip", "route", "replace", f"{outside}/32", "via", host.address]
+    file = lines(gputui, namespace_hosts, f"contact={outside} worker-ports=40000-40002")
+    subprocess.run(route, check=True)
+    try:
+        with namespace_hosts.rules(host, rules):
+            done = gputui(file, *SUM)
+    finally:
+        subprocess.run([*route[:2], "del", *route[3:]], check=True)
+    assert done.returncode == 0, done.stderr
+    assert set(workers_of(gputui)) == {f"tls://{outside}:40000", f"tls://{outside}:40001"}
+    gputui.assert_nothing_left()
