@@ -8,18 +8,16 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
 from gputui.cli.clusters import chosen_cluster, remote_head
 from gputui.client.head_connection import HeadConnection
 from gputui.errors import ExitCode
-from gputui.model.alarms import RAISED_AFTER_S, AlarmKind
 from gputui.model.examination import ExaminedHost, ExaminedScheduler
 from gputui.model.plain_text import safe
 from gputui.model.snapshot import Event, Snapshot
-from gputui.model.verdicts import Evidence, Verdict, verdicts
+from gputui.model.verdicts import ANSWER_S, Evidence, Verdict, as_lines, verdicts
 from gputui.process.procfs import process_stat
 from gputui.protocol.connection_file import ConnectionFile
 from gputui.protocol.frontend import (
@@ -32,8 +30,6 @@ from gputui.protocol.frontend import (
 )
 from gputui.protocol.shared import LogLines
 
-ANSWER_S = 2.9
-"""How long a head may take, connecting included."""
 REMOTE_S = 30.0
 """How long one of another machine may take: a person may be asked for a password."""
 
@@ -88,7 +84,7 @@ async def why(name: str | None, as_json: bool, bundle: str | None) -> int:
     if as_json:
         print(json.dumps(as_object(found, evidence), indent=1))
     else:
-        print("\n".join(map(safe, lines(found))))
+        print("\n".join(map(safe, as_lines(found))))
     return int(ExitCode.DONE)
 
 
@@ -103,21 +99,7 @@ async def _examined(connection: HeadConnection, heard: Heard, *, logs: bool) -> 
         if logs:
             await asyncio.sleep(LOGS_S)
         assert heard.snapshot
-        hanging = hangs_since(heard.events)
-        now = heard.snapshot.taken_at
-        hangs_s = {gpu: now - since for gpu, since in hanging.items()}
-        return Evidence(heard.snapshot, found.hosts, found.scheduler, hangs_s)
-
-
-def hangs_since(events: Iterable[Event]) -> dict[str, float]:
-    """Return since when GPUs have looked busy at idle power, by the events of that alarm."""
-    found: dict[str, float] = {}
-    for event in events:
-        if event.kind == "alarm" and event.text.startswith(AlarmKind.HANGS):
-            found[event.subject] = event.at - RAISED_AFTER_S[AlarmKind.HANGS]
-        elif event.kind == "recovered" and event.text.endswith(AlarmKind.HANGS):
-            found.pop(event.subject, None)
-    return found
+        return Evidence(heard.snapshot, found.hosts, found.scheduler, tuple(heard.events))
 
 
 def _no_answer(cluster: ConnectionFile | None) -> Verdict:
@@ -129,14 +111,6 @@ def _no_answer(cluster: ConnectionFile | None) -> Verdict:
     return Verdict(
         "head-silent", "the head does not answer", (f"state {stat.state}",) if stat else ()
     )
-
-
-def lines(found: tuple[Verdict, ...]) -> list[str]:
-    """Return verdicts as text: a sentence each, with the evidence under it."""
-    shown = []
-    for verdict in found:
-        shown += [verdict.text, *(f"    {each}" for each in verdict.evidence)]
-    return shown
 
 
 def as_object(found: tuple[Verdict, ...], evidence: Evidence | None) -> dict[str, Any]:

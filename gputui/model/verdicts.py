@@ -6,9 +6,10 @@ should is accused of nothing: then the only verdict says what is going on.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
+from gputui.model.alarms import RAISED_AFTER_S, AlarmKind
 from gputui.model.examination import (
     ExaminedHost,
     ExaminedScheduler,
@@ -17,6 +18,8 @@ from gputui.model.examination import (
 )
 from gputui.model.snapshot import (
     AWAY,
+    ClusterState,
+    Event,
     HostState,
     SchedulerState,
     Snapshot,
@@ -39,6 +42,8 @@ WAITED_S = 2.0
 """A task that waits for a lock for less is no cause."""
 STALLED_PERCENT = 10.0
 SHOWN_FRAMES = 8
+ANSWER_S = 2.9
+"""How long a head may take until it counts as silent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +63,20 @@ class Evidence:
     snapshot: Snapshot
     hosts: tuple[ExaminedHost, ...]
     scheduler: ExaminedScheduler
-    hanging: Mapping[str, float] = field(default_factory=dict)
-    """GPU → for how many seconds it has looked busy at the power of an idle one."""
+    events: tuple[Event, ...] = ()
+    """Those that are known, for what holds since before the snapshot."""
+
+    @property
+    def hanging(self) -> dict[str, float]:
+        """GPU → for how many seconds it has looked busy at idle power, by that alarm's events."""
+        found: dict[str, float] = {}
+        for event in self.events:
+            if event.kind == "alarm" and event.text.startswith(AlarmKind.HANGS):
+                since = event.at - RAISED_AFTER_S[AlarmKind.HANGS]
+                found[event.subject] = self.snapshot.taken_at - since
+            elif event.kind == "recovered" and event.text.endswith(AlarmKind.HANGS):
+                found.pop(event.subject, None)
+        return found
 
     @property
     def workers(self) -> Iterator[tuple[ExaminedWorker, WorkerStatus]]:
@@ -75,6 +92,11 @@ def verdicts(evidence: Evidence) -> tuple[Verdict, ...]:
     """Return the causes, the likeliest first; without any, the state of the work."""
     found = [verdict for look in LOOKS for verdict in look(evidence)]
     return tuple(found) or (_nothing(evidence.snapshot),)
+
+
+def as_lines(found: Iterable[Verdict]) -> list[str]:
+    """Return verdicts as text: a sentence each, with the evidence indented under it."""
+    return [line for each in found for line in (each.text, *(f"    {it}" for it in each.evidence))]
 
 
 def _scheduler(evidence: Evidence) -> Iterator[Verdict]:
@@ -96,6 +118,7 @@ def _scheduler(evidence: Evidence) -> Iterator[Verdict]:
 
 
 def _gpus(evidence: Evidence) -> Iterator[Verdict]:
+    hanging = evidence.hanging
     for host in evidence.snapshot.hosts:
         for device in host.devices:
             name = f"{host.name}:{device.short_name}"
@@ -105,8 +128,8 @@ def _gpus(evidence: Evidence) -> Iterator[Verdict]:
                 yield Verdict("gpu-lost", f"{name} fell off the bus: reboot its host")
             elif device.stale:
                 yield Verdict("driver", f"the driver does not answer on {name}")
-            elif name in evidence.hanging:
-                text = f"{name} runs one kernel for {evidence.hanging[name]:.0f} s at idle power"
+            elif name in hanging:
+                text = f"{name} runs one kernel for {hanging[name]:.0f} s at idle power"
                 yield Verdict("gpu-hangs", text, (figures,))
 
 
@@ -189,7 +212,8 @@ def _places(evidence: Evidence) -> Iterator[Verdict]:
     """Say why tasks get no worker."""
     snapshot = evidence.snapshot
     up = [worker for worker in snapshot.workers if worker.state.up]
-    if not up and snapshot.workers + snapshot.hosts:
+    wanted = snapshot.state is not ClusterState.WATCHING
+    if not up and wanted and snapshot.workers + snapshot.hosts:
         failed = [host for host in snapshot.hosts if host.state is HostState.FAILED]
         shown = tuple(f"{host.name}: {host.reason}" for host in failed)
         reasons = tuple(f"{w.name}: {w.state}: {w.reason}" for w in snapshot.workers if w.reason)
@@ -253,6 +277,8 @@ LOOKS: tuple[Callable[[Evidence], Iterable[Verdict]], ...] = (
 
 def _nothing(snapshot: Snapshot) -> Verdict:
     """Describe the state of the work."""
+    if snapshot.state is ClusterState.WATCHING:
+        return Verdict("idle", "nothing: no worker is wanted here, the hosts are only watched")
     groups = snapshot.groups
     running = sum(group.executing for group in groups)
     to_do = sum(group.waiting + group.queued + group.processing for group in groups)

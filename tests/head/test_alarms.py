@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, field, replace
 
-from gputui.cli.why import hangs_since
 from gputui.head.cluster_view import AlarmWatch
 from gputui.model.examination import ExaminedScheduler
 from gputui.model.readings import DeviceProcess, Owner
@@ -85,11 +84,11 @@ def test_a_gpu_that_is_busy_at_idle_power_for_a_minute_is_told_of_and_why_names_
     look(range(60, 64, 2), seen, watch)
     assert teller.told == [(Severity.ERROR, "h:gpu0", "alarm", "busy at idle power: 100 W, 100 %")]
     events = [Event(1, EPOCH + 60, *teller.told[0])]
-    now = EPOCH + 300
-    hanging = {gpu: now - since for gpu, since in hangs_since(events).items()}
-    (verdict,) = verdicts(Evidence(seen, (), ExaminedScheduler(), hanging))
+    now = replace(seen, taken_at=EPOCH + 300)
+    (verdict,) = verdicts(Evidence(now, (), ExaminedScheduler(), tuple(events)))
     assert verdict.text == "h:gpu0 runs one kernel for 300 s at idle power"
-    assert hangs_since([*events, Event(2, now, *CALM)]) == {}
+    calm = Event(2, EPOCH + 300, *CALM)
+    assert Evidence(now, (), ExaminedScheduler(), (*events, calm)).hanging == {}
 
 
 def test_a_gpu_that_works_or_was_never_seen_idle_is_no_alarm() -> None:

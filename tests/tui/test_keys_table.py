@@ -48,6 +48,7 @@ KEYS = {
     "n": "next",
     "N": "previous",
     "w": "wrap",
+    "W": "why",
 }
 """What each key calls, in whatever view: two commands share one only where they do the same."""
 

@@ -63,6 +63,12 @@ async def _alarms(app: "ScreenApp") -> None:
         await app.show_view("fleet", chosen)
 
 
+async def _why(app: "ScreenApp") -> None:
+    from gputui.tui.dialogs.why import Why
+
+    await app.ask(Why(app.head, app.watched))
+
+
 def _pause(app: "ScreenApp") -> None:
     app.paused = not app.paused
     app.draw()
@@ -340,6 +346,7 @@ COMMANDS = (
         "alarms", "List the alarms, and go to one", _alarms, "exclamation_mark",
         unavailable=lambda app: "" if list(app.watched.alarms) else "no alarms",
     ),
+    Command("why", "Say why the cluster is stuck", _why, "W"),
     Command("back", "Clear the filter, or go back", _back, "escape", at_once=True),
     Command("pause", "Pause drawing, or resume", _pause, "p", hint="pause"),
     Command("redraw", "Redraw the terminal", _redraw, "ctrl+l"),

@@ -13,14 +13,14 @@ from rich.text import Text
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical, VerticalScroll
+from textual.containers import Vertical
 from textual.content import Content
 from textual.fuzzy import Matcher
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from gputui.tui.commands.command_registry import Command, key_name
-from gputui.tui.dialogs.modal import Modal
+from gputui.tui.dialogs.modal import Modal, Page
 from gputui.tui.filter import Fields
 from gputui.tui.rendering import fitted
 from gputui.tui.rendering.palette import Palette
@@ -193,32 +193,24 @@ def page(found: Iterable[Section], palette: Palette, wanted: str = "") -> Group:
     return Group(*(parts or [Text("nothing found", "dim")]))
 
 
-class Help(Modal[None]):
+class Help(Page):
     """The keys and commands; `/` searches them, any key that does not move the page closes it."""
 
-    AUTO_FOCUS = ""
     DEFAULT_CSS = """
-    Help > Vertical { width: 96%; max-width: 100; height: 90%; padding: 0 2; }
-    Help VerticalScroll { height: 1fr; scrollbar-size-vertical: 1; }
     Help Input { display: none; }
-    Help .note { color: $text-muted; }
     """
+    NOTE = "↑ ↓ more   / search   esc closes"
 
     def __init__(
         self, commands: Sequence[Command], view: str, filtered: Fields[Any] | None
     ) -> None:
         super().__init__()
         self._sections = sections(commands, view, filtered)
-        self._text = Static()
         self._search = Input(placeholder="/ search", compact=True, max_length=40)
 
-    def compose(self) -> ComposeResult:
-        """Lay out the text, which may be longer than the screen."""
-        with Vertical():
-            with VerticalScroll(can_focus=False):
-                yield self._text
-            yield self._search
-            yield Static("↑ ↓ more   / search   esc closes", classes="note", markup=False)
+    def below(self) -> ComposeResult:
+        """Give a line to search with."""
+        yield self._search
 
     def on_mount(self) -> None:
         """Show the help."""
@@ -229,26 +221,15 @@ class Help(Modal[None]):
         self._write(event.value)
 
     def _write(self, wanted: str) -> None:
-        self._text.update(page(self._sections, Palette.of(self.app), wanted))
+        self.text.update(page(self._sections, Palette.of(self.app), wanted))
 
     async def on_key(self, event: events.Key) -> None:
-        """Move through the text, or close it."""
-        if self._search.has_focus and event.key not in ("escape", "enter", "up", "down"):
+        """Begin to search; the rest is every page's own."""
+        typed = self._search.has_focus and event.key not in ("escape", "enter", "up", "down")
+        if event.key == "slash" and not typed:
+            self._search.display = True
+            self.set_focus(self._search)
+        elif not typed:
             return
         event.stop()
         event.prevent_default()
-        scroll = self.query_one(VerticalScroll)
-        if event.key == "slash":
-            self._search.display = True
-            self.set_focus(self._search)
-        elif event.key in ("home", "g"):
-            scroll.scroll_home(animate=False)
-        elif event.key in ("end", "G"):
-            scroll.scroll_end(animate=False)
-        elif not self.scrolled(event.key):
-            self.dismiss(None)
-
-    def on_click(self, event: events.Click) -> None:
-        """Close with a click outside it."""
-        if event.widget is self:
-            self.dismiss(None)

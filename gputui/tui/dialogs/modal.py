@@ -98,6 +98,52 @@ class Modal(ModalScreen[Result]):
         return key in STEPS
 
 
+class Page(Modal[None]):
+    """A long text; a key that neither moves it nor means something to its kind closes it."""
+
+    AUTO_FOCUS = ""
+    DEFAULT_CSS = """
+    Page > Vertical { width: 96%; max-width: 100; height: 90%; padding: 0 2; }
+    Page VerticalScroll { height: 1fr; scrollbar-size-vertical: 1; }
+    Page .note { color: $text-muted; }
+    """
+    NOTE = ""
+    """Its keys."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.text = Static(markup=False)
+
+    def compose(self) -> ComposeResult:
+        """Lay out the text, which may be longer than the screen."""
+        with Vertical():
+            with VerticalScroll(can_focus=False):
+                yield self.text
+            yield from self.below()
+            yield Static(self.NOTE, classes="note", markup=False)
+
+    def below(self) -> ComposeResult:
+        """Yield the widgets between the text and the keys."""
+        yield from ()
+
+    async def on_key(self, event: events.Key) -> None:
+        """Move through the text, or close it."""
+        event.stop()
+        event.prevent_default()
+        scroll = self.query_one(VerticalScroll)
+        if event.key in ("home", "g"):
+            scroll.scroll_home(animate=False)
+        elif event.key in ("end", "G"):
+            scroll.scroll_end(animate=False)
+        elif not self.scrolled(event.key):
+            self.dismiss(None)
+
+    def on_click(self, event: events.Click) -> None:
+        """Close with a click outside it."""
+        if event.widget is self:
+            self.dismiss(None)
+
+
 class Choice(Static, can_focus=True):
     """One way to answer a dialog, taken by its key, with enter and with a click."""
 

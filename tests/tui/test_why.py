@@ -1,0 +1,87 @@
+"""The page of `why`: it stands at once, says what it waits for, and how a silent head does."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from gputui.errors import HeadError
+from gputui.model.examination import ExaminedHost, ExaminedScheduler, ExaminedWorker
+from gputui.model.snapshot import ClusterState
+from gputui.protocol.frontend import Examine, Examined, Reply, Request
+from gputui.tui.dialogs.why import Why
+from tests.tui.build import device, host, snapshot, worker
+from tests.tui.still import Still, sees, sees_not, until
+
+STOPPED = ExaminedHost("h", (ExaminedWorker("h:gpu0", 4711, "T"),))
+SAID = "worker h:gpu0 is stopped by a signal: kill -CONT 4711"
+
+
+def screen(**more: object) -> Still:
+    on = Still(replace(snapshot(host("h", device(0)), workers=(worker(0),)), **more))
+    on.link.reply = Examined(0, (STOPPED,), ExaminedScheduler(1, "S"))
+    return on
+
+
+@pytest.mark.parametrize("keys", [["W"], ["colon", *"why", "enter"]])
+@pytest.mark.parametrize("size", [(60, 15), (80, 24), (200, 60)])
+async def test_the_page_says_the_verdicts_copies_them_and_asks_again(
+    keys: list[str], size: tuple[int, int]
+) -> None:
+    on = screen()
+    async with on.app.run_test(size=size) as pilot:
+        await sees(pilot, "h:gpu0")
+        await pilot.press(*keys)
+        await sees(pilot, "worker h:gpu0 is stopped", "pid 4711, state T", "y copy", "esc closes")
+        await pilot.press("y")
+        assert on.app.clipboard.startswith(f"{SAID}\n    pid 4711, state T")
+        on.link.reply = Examined(0, (), ExaminedScheduler(1, "T"))
+        await pilot.press("r")
+        await sees(pilot, "the scheduler's process is stopped")
+        await pilot.press("escape")
+        await until(pilot, lambda: not isinstance(on.app.screen, Why))
+    assert [type(each) for each in on.link.asked] == [Examine, Examine]
+
+
+async def test_the_page_stands_at_once_and_says_what_it_waits_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    on, answered = screen(), asyncio.Event()
+    reply = on.link.request
+
+    async def later(message: Request) -> Reply:
+        await answered.wait()
+        return await reply(message)
+
+    monkeypatch.setattr(on.link, "request", later)
+    async with on.app.run_test(size=(100, 24)) as pilot:
+        await sees(pilot, "h:gpu0")
+        await pilot.press("W")
+        await sees(pilot, "waits for the head, the scheduler and 1 agent:", "3 s at most")
+        answered.set()
+        await sees(pilot, SAID)
+
+
+async def test_a_head_that_does_not_answer_is_said_on_the_page(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    on = screen()
+
+    async def never(message: Request) -> Reply:
+        raise HeadError("gone")
+
+    monkeypatch.setattr(on.link, "request", never)
+    async with on.app.run_test(size=(100, 24)) as pilot:
+        await sees(pilot, "h:gpu0")
+        await pilot.press("W")
+        await sees(pilot, "the head of lab (process 1)")
+        await pilot.press("j", "k", "G", "g", "escape")
+        await sees_not(pilot, "the head of lab (process 1)")
+
+
+async def test_hosts_that_are_only_watched_are_accused_of_nothing() -> None:
+    on = screen(state=ClusterState.WATCHING, workers=())
+    async with on.app.run_test(size=(100, 24)) as pilot:
+        await sees(pilot, "h:gpu0")
+        await pilot.press("W")
+        await sees(pilot, "nothing: no worker is wanted here")
