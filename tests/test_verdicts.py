@@ -73,3 +73,56 @@ def test_a_healthy_cluster_that_works_is_accused_of_nothing(percent: float | Non
     computes = ThreadStack("Dask-0", ("mine.py:3 f",), "f-1")
     (verdict,) = seen(on, examined(threads=(LOOP, computes)), memory_stall_percent=percent)
     assert verdict.text == "nothing is stuck: 1 of 3 tasks run on 1 workers"
+
+
+def task(*frames: str, waits: str = "") -> ThreadStack:
+    return ThreadStack("Dask-0", frames, "f-1", number=9, waits=waits)
+
+
+READS = task("python3.11/pathlib.py:3 open", "mine.py:3 f", waits="reads from a pipe")
+SUBMITS = task("threading.py:3 wait", "distributed/client.py:7 result", "mine.py:3 f")
+FAR = "tls://[fd00::7]:99"
+
+
+@pytest.mark.parametrize(
+    ("of", "text"),
+    [
+        ({"threads": (LOOP, READS)}, "1 task waits at mine.py:3 f: reads from a pipe"),
+        (
+            {"threads": (LOOP, SUBMITS)},
+            "1 task waits for tasks that it submitted, and no thread is free for those: "
+            "use worker_client() or secede()",
+        ),
+        (
+            {"state": "t", "problem": "gdb (pid 3) traces and holds it"},
+            "worker h:gpu0 is held by a debugger: gdb (pid 3) traces and holds it; it runs f",
+        ),
+        (
+            {"most_files": 1024},
+            "worker h:gpu0 has 1,020 of 1,024 file descriptors open: "
+            "close files, or raise ulimit -n on its host",
+        ),
+    ],
+)
+def test_what_a_task_or_its_worker_waits_for_is_named(of: dict[str, object], text: str) -> None:
+    at_work = worker(state=WorkerState.BUSY, current_task="f", task_since=EPOCH - 90)
+    on = snapshot(host("h", device(utilization_percent=0)), workers=(at_work,))
+    on = replace(on, workers=tuple(replace(each, open_files=1020) for each in on.workers))
+    assert seen(on, examined(**of))[0].text == text
+
+
+def test_a_task_that_waits_is_accused_of_nothing_while_its_gpu_works_or_it_has_just_begun() -> None:
+    for load, for_s in ((90.0, 90.0), (0.0, 1.0)):
+        begun = worker(state=WorkerState.BUSY, current_task="f", task_since=EPOCH - for_s)
+        on = snapshot(host("h", device(utilization_percent=load)), workers=(begun,))
+        group = TaskGroupStatus("f", "f", processing=3, executing=1)
+        (verdict,) = seen(replace(on, groups=(group,)), examined(threads=(LOOP, READS)))
+        assert verdict.cause == "working", (load, for_s)
+
+
+def test_a_worker_that_a_host_does_not_reach_is_named_with_both() -> None:
+    on = snapshot(host("h", device()), workers=(worker(), worker(0, "far", address=FAR)))
+    waits = examined(transfers=Transfers((Fetch(FAR, 2),), 5))
+    (verdict,) = seen(on, waits, unreached=("10.0.0.3:22", "[fd00::7]:99"))
+    assert verdict.text == "5 tasks wait for a result of far:gpu0, which h does not reach"
+    assert verdict.evidence == (f"h:gpu0: {FAR} does not answer",)

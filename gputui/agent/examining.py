@@ -9,6 +9,8 @@ import asyncio
 import contextlib
 import json
 import os
+import re
+import resource
 import shutil
 import sys
 import tempfile
@@ -31,12 +33,32 @@ from gputui.protocol.shared import ASK_SIGNAL, DUMP_SIGNAL
 ANSWER_S = 0.9
 DUMP_S = 0.3
 PY_SPY_S = 0.9
+REST_S = 0.4
+"""A thread that has not run for so long, in a process that did next to nothing, waits."""
+REST_TICKS = 0.2 * procfs.TICKS_PER_S
+WAITS = (
+    ("(anon_)?pipe_read", "reads from a pipe"),
+    ("(anon_)?pipe_write", "writes to a pipe that nobody reads"),
+    ("fifo_open|wait_for_partner", "waits in open for the other end of a pipe"),
+    ("do_wait", "waits for a child process"),
+    ("futex", "waits for a lock of this process"),
+    (".*nanosleep", "sleeps"),
+    (".*lock_inode|flock|fcntl_setlk", "waits for the lock of a file"),
+    ("unix_", "reads from a socket of this host"),
+    ("sk_wait|tcp_|inet_|wait_woken", "reads from the network"),
+    (".*poll|do_select|poll_schedule", "waits for a connection or a file"),
+    ("nfs|rpc_", "waits for NFS"),
+    ("fuse|request_wait_answer", "waits for a FUSE file system"),
+)
+"""How the kernel's function begins that a thread waits in → what that means."""
 FULL_BYTES = 2**26
 """A disk with less than this free is full."""
 ALL_FRAMES = 6_000
 """Of all workers together: a line of the channel holds them."""
 MOST_THREADS = 100
 MOST_FRAMES = 40
+MOST_UNREACHED = 100
+MOST_CHILDREN = 5
 
 
 async def examine(host: str, workers: Iterable[WorkerProcess], scratch: Path) -> ExaminedHost:
@@ -49,6 +71,7 @@ async def examine(host: str, workers: Iterable[WorkerProcess], scratch: Path) ->
         workers=tuple(each for each in found if each is not None),
         memory_stall_percent=procfs.memory_pressure(),
         full_disks=await asyncio.to_thread(full_disks, scratch),
+        unreached=procfs.unanswered()[:MOST_UNREACHED],
     )
 
 
@@ -76,6 +99,8 @@ async def _examine(worker: WorkerProcess, most_frames: int) -> ExaminedWorker | 
     worker.answer = answer
     if stat.stopped:
         problem = "a stopped process shows no stacks"
+    elif stat.state == "t":
+        problem = f"{procfs.tracer(pid)} traces and holds it"
     elif not procfs.catches(pid, ASK_SIGNAL):
         problem = "it is not up yet"
     else:
@@ -83,6 +108,8 @@ async def _examine(worker: WorkerProcess, most_frames: int) -> ExaminedWorker | 
         if not await _within(ANSWER_S, answer.complete):
             answer.threads = [*(await by_py_spy(pid) or await _dumped(pid, answer))]
             problem = "" if answer.threads else "neither its Python nor faulthandler answered"
+        else:
+            answer.threads = await _with_waits(pid, answer.threads)
     most = max(3, most_frames // max(1, len(answer.threads)))
     return ExaminedWorker(
         name=worker.spec.name,
@@ -95,7 +122,46 @@ async def _examine(worker: WorkerProcess, most_frames: int) -> ExaminedWorker | 
         ),
         transfers=answer.transfers,
         problem=problem,
+        most_files=_most_files(pid),
     )
+
+
+def _most_files(pid: int) -> int:
+    with contextlib.suppress(OSError):
+        return max(0, resource.prlimit(pid, resource.RLIMIT_NOFILE)[0])
+    return 0
+
+
+async def _with_waits(pid: int, threads: list[ThreadStack]) -> list[ThreadStack]:
+    """Return threads with what those wait for that run tasks and do not run at all."""
+    try:
+        before = {each.number: procfs.ran(pid, each.number) for each in threads if each.task}
+        if not before:
+            return threads
+        await asyncio.sleep(REST_S)
+        return [
+            replace(each, waits=waits_for(pid, each.number))
+            if each.number in before and _rested(before[each.number], procfs.ran(pid, each.number))
+            else each
+            for each in threads
+        ]
+    except OSError:  # a thread has just ended
+        return threads
+
+
+def _rested(before: tuple[int, object], after: tuple[int, object]) -> bool:
+    return after[1] == before[1] and after[0] - before[0] < REST_TICKS
+
+
+def waits_for(pid: int, thread: int) -> str:
+    """Describe the wait of a thread, by the function of the kernel that it is in."""
+    channel = procfs.wait_channel(pid, thread)
+    words = next((words for start, words in WAITS if re.match(start, channel)), "")
+    if channel == "do_wait":
+        children = [procfs.process_stat(each) for each in procfs.with_descendants(pid)[1:]]
+        names = [each.command for each in children if each and each.parent == pid]
+        words += f": {', '.join(names[:MOST_CHILDREN])}"
+    return words or f"waits in the kernel: {channel or 'it does not say in what'}"
 
 
 async def _within(bound_s: float, event: asyncio.Event) -> bool:

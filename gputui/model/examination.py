@@ -21,6 +21,10 @@ class ThreadStack:
     """The key of the task that it runs."""
     has_gil: bool = False
     """Whether it is known to hold the GIL."""
+    number: Number = 0
+    """The kernel's, of /proc/PID/task; 0 where it is not known."""
+    waits: Line = ""
+    """What it waits for, if nothing of its process ran while it was examined."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,8 @@ class ExaminedWorker:
     transfers: Transfers = Transfers()
     problem: Line = ""
     """Why there are no stacks."""
+    most_files: Number = 0
+    """How many files it may have open; 0 where that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +73,8 @@ class ExaminedHost:
     memory_stall_percent: Percent | None = None
     """For how much of the last 10 s every process waited for memory (PSI); None without PSI."""
     full_disks: Few[Line] = ()
+    unreached: Few[Name] = ()
+    """Far ends of its connections, `10.0.0.7:8786`, that do not answer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,12 +35,17 @@ WAITS = re.compile(
 LOOP = re.compile(r"base_events\.py:\d+ _run_once$")
 IDLE_LOOP = re.compile(r"selectors\.py:\d+ select$")
 COORDINATION = re.compile(
-    r"distributed/(lock|multi_lock|semaphore|queues|event|variable|pubsub)\.py:\d+ "
+    r"distributed/(lock|multi_lock|semaphore|queues|event|variable|pubsub)\.py:\d+ \S+ ?(.*)"
 )
+OWN_TASKS = re.compile(r"distributed/client\.py:\d+ (result|gather|get|compute)$")
 GRAPH = re.compile(r" (_?update_graph\w*|_create_taskstate_from_graph|_materialize_graph)$")
 WAITED_S = 2.0
 """A task that waits for a lock for less is no cause."""
 STALLED_PERCENT = 10.0
+RESTED_S = 5.0
+"""A task that waits in the kernel for less is no cause."""
+IDLE_PERCENT = 5.0
+FILES_SHARE = 0.95
 SHOWN_FRAMES = 8
 ANSWER_S = 2.9
 """How long a head may take until it counts as silent."""
@@ -91,7 +96,7 @@ class Evidence:
 def verdicts(evidence: Evidence) -> tuple[Verdict, ...]:
     """Return the causes, the likeliest first; without any, the state of the work."""
     found = [verdict for look in LOOKS for verdict in look(evidence)]
-    return tuple(found) or (_nothing(evidence.snapshot),)
+    return tuple(found) or (_nothing(evidence),)
 
 
 def as_lines(found: Iterable[Verdict]) -> list[str]:
@@ -139,6 +144,9 @@ def _processes(evidence: Evidence) -> Iterator[Verdict]:
         if worker.state == "T":
             text = f"worker {worker.name} is stopped by a signal: kill -CONT {worker.pid}{task}"
             yield Verdict("worker-stopped", text, (f"pid {worker.pid}, state T",))
+        elif worker.state == "t":
+            text = f"worker {worker.name} is held by a debugger: {worker.problem}{task}"
+            yield Verdict("worker-traced", text, (f"pid {worker.pid}, state t",))
         elif worker.state == "D" and not worker.answered:
             text = f"worker {worker.name} waits in the kernel for a disk or a device{task}"
             shown = (f"state D in {worker.wait_channel or 'an unknown function'}",)
@@ -147,6 +155,10 @@ def _processes(evidence: Evidence) -> Iterator[Verdict]:
             yield from _held(worker, status, evidence.snapshot.taken_at)
         elif status.silent_for_s and (loop := _loop(worker)) and not _in(loop, IDLE_LOOP):
             yield _held_up(worker, loop)
+        files, most = status.open_files or 0, worker.most_files
+        if most and files >= FILES_SHARE * most:
+            text = f"worker {worker.name} has {files:,} of {most:,} file descriptors open"
+            yield Verdict("files", f"{text}: close files, or raise ulimit -n on its host")
 
 
 def _held(worker: ExaminedWorker, status: WorkerStatus, now: float) -> Iterator[Verdict]:
@@ -187,6 +199,7 @@ def _silent(evidence: Evidence) -> Iterator[Verdict]:
     for worker, _ in evidence.workers:
         for fetch in worker.transfers.fetching:
             waits[fetch.address] += max(fetch.results, worker.transfers.waiting)
+    yield from _unreached(evidence)
     for status in snapshot.workers:
         silent = status.state is WorkerState.SILENT or status.name in stopped
         how = "stopped" if status.name in stopped or status.stopped else "silent"
@@ -202,6 +215,24 @@ def _silent(evidence: Evidence) -> Iterator[Verdict]:
     for host in snapshot.hosts:
         if host.state in AWAY:
             yield Verdict("host-silent", f"host {host.name} is {host.state}: {host.reason}")
+
+
+def _unreached(evidence: Evidence) -> Iterator[Verdict]:
+    """Say which hosts do not reach workers whose results they need."""
+    names = {status.address: status.name for status in evidence.snapshot.workers}
+    for host in evidence.hosts:
+        for address in {f"tls://{each}" for each in host.unreached} & names.keys():
+            waiting = {
+                worker.name: max(fetch.results, worker.transfers.waiting)
+                for worker in host.workers
+                for fetch in worker.transfers.fetching
+                if fetch.address == address
+            }
+            if waiting:
+                count = _tasks(sum(waiting.values()))
+                text = f"{count} for a result of {names[address]}, which {host.host} does not reach"
+                shown = (f"{name}: {address} does not answer" for name in waiting)
+                yield Verdict("unreached", text, tuple(shown))
 
 
 def _tasks(count: int) -> str:
@@ -235,19 +266,64 @@ def _places(evidence: Evidence) -> Iterator[Verdict]:
 def _coordination(evidence: Evidence) -> Iterator[Verdict]:
     """Say which tasks wait for each other."""
     waiting: dict[str, list[str]] = {}
-    for worker, status in evidence.workers:
-        if status.task_since and evidence.snapshot.taken_at - status.task_since < WAITED_S:
-            continue
-        for thread in worker.threads:
-            outermost_first = map(COORDINATION.search, reversed(thread.frames))
-            found = next(filter(None, outermost_first), None)
-            if found and thread.task:
-                own = next(f for f in thread.frames if not _of_dask(f))
-                waiting.setdefault(found[1], []).append(f"{worker.name}: {thread.task} at {own}")
+    for worker, thread in _tasks_since(evidence, WAITED_S):
+        outermost_first = map(COORDINATION.search, reversed(thread.frames))
+        if found := next(filter(None, outermost_first), None):
+            name = f", waits for {found[2]}" if found[2] else ""
+            where = f"{worker.name}: {thread.task} at {_own(thread)}{name}"
+            waiting.setdefault(found[1], []).append(where)
     for what, shown in waiting.items():
         name = {"queues": "queue", "semaphore": "lock or semaphore"}.get(what, what)
         text = f"{_tasks(len(shown))} for a Dask {name}"
         yield Verdict("lock", text, tuple(shown[:SHOWN_FRAMES]))
+
+
+def _own_tasks(evidence: Evidence) -> Iterator[Verdict]:
+    """Say that all threads wait for tasks that none of them is free to run."""
+    waiting = [
+        f"{worker.name}: {thread.task} at {_own(thread)}"
+        for worker, thread in _tasks_since(evidence, WAITED_S)
+        if any(map(OWN_TASKS.search, thread.frames))
+    ]
+    if waiting and len(waiting) >= sum(w.nthreads for w in evidence.snapshot.workers if w.state.up):
+        whose = "that it submitted" if len(waiting) == 1 else "that they submitted"
+        text = f"{_tasks(len(waiting))} for tasks {whose}, and no thread is free for those"
+        yield Verdict("own-tasks", f"{text}: use worker_client() or secede()", tuple(waiting))
+
+
+def _waits(evidence: Evidence) -> Iterator[Verdict]:
+    """Say where tasks wait in the kernel while nothing else goes on in their workers."""
+    load = {
+        device.uuid: device.utilization_percent or 0
+        for host in evidence.snapshot.hosts
+        for device in host.devices
+    }
+    uuids = {status.name: status.device_uuid for status in evidence.snapshot.workers}
+    waiting: dict[str, list[str]] = {}
+    for worker, thread in _tasks_since(evidence, RESTED_S):
+        frames = (COORDINATION.search(each) or OWN_TASKS.search(each) for each in thread.frames)
+        busy = load.get(uuids[worker.name] or "", 0) > IDLE_PERCENT
+        if thread.waits and not busy and not any(frames):
+            where = f"{_own(thread)}: {thread.waits}"
+            waiting.setdefault(where, []).append(f"{worker.name}: {thread.task}")
+    for where, shown in waiting.items():
+        text = f"{_tasks(len(shown))} at {where}"
+        yield Verdict("task-waits", text, tuple(shown[:SHOWN_FRAMES]))
+
+
+def _tasks_since(
+    evidence: Evidence, at_least_s: float
+) -> Iterator[tuple[ExaminedWorker, ThreadStack]]:
+    """Yield the threads with tasks, of workers that have run one for so long."""
+    for worker, status in evidence.workers:
+        began = status.task_since
+        if began is None or evidence.snapshot.taken_at - began >= at_least_s:
+            yield from ((worker, thread) for thread in worker.threads if thread.task)
+
+
+def _own(thread: ThreadStack) -> str:
+    """Return the innermost frame of a task that is the user's own code."""
+    return next((each for each in thread.frames if not _of_dask(each)), "an unknown line")
 
 
 def _of_dask(frame: str) -> bool:
@@ -270,13 +346,16 @@ LOOKS: tuple[Callable[[Evidence], Iterable[Verdict]], ...] = (
     _silent,
     _places,
     _coordination,
+    _own_tasks,
     _hosts,
+    _waits,
 )
 """In the order in which they explain most."""
 
 
-def _nothing(snapshot: Snapshot) -> Verdict:
+def _nothing(evidence: Evidence) -> Verdict:
     """Describe the state of the work."""
+    snapshot = evidence.snapshot
     if snapshot.state is ClusterState.WATCHING:
         return Verdict("idle", "nothing: no worker is wanted here, the hosts are only watched")
     groups = snapshot.groups
@@ -285,11 +364,15 @@ def _nothing(snapshot: Snapshot) -> Verdict:
     if not to_do:
         clients = snapshot.scheduler.clients
         who = "your client" if clients else "a client; none is connected"
-        return Verdict("idle", f"nothing: there is no task to do, and it waits for {who}")
+        kept = sum(group.memory for group in groups)
+        text = f"nothing: there is no task to do, and it waits for {who}"
+        return Verdict("idle", text, (f"{kept} results are kept for it",) if kept else ())
+    at = {worker.name: _own(each) for worker, each in _tasks_since(evidence, 0.0)}
     busy = [worker for worker in snapshot.workers if worker.task_since and worker.current_task]
     oldest = sorted(busy, key=lambda worker: worker.task_since or 0.0)[:3]
     shown = tuple(
         f"{each.name}: {each.current_task} for {snapshot.taken_at - (each.task_since or 0):.0f} s"
+        f"{f', at {at[each.name]}' if each.name in at else ''}"
         for each in oldest
     )
     text = f"nothing is stuck: {running} of {to_do} tasks run on {snapshot.workers_up} workers"

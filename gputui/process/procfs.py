@@ -6,6 +6,7 @@ that is gone, or that this user may not see, is None. What frontends call works 
 
 import contextlib
 import fcntl
+import ipaddress
 import os
 import platform
 import sys
@@ -225,26 +226,74 @@ def memory_pressure() -> float | None:
         return None
 
 
-def wait_channel(pid: int) -> str:
-    """Return the function of the kernel that a process waits in; "" where that is not said."""
+def parse_unanswered(connections: str) -> list[str]:
+    """Return the far ends in /proc/net/tcp or tcp6 to which the kernel has sent the same thrice.
+
+    Source: proc_net_tcp(5): state 01 is established, 02 asks for a connection; then the queues, a
+    timer, and how often it has sent again.
+
+    >>> parse_unanswered("sl ...\\n0: 0100000A:9C40 0700000A:2252 02 00:00 01:63 00000003 0 0")
+    ['10.0.0.7:8786']
+    """
+    found = []
+    for line in connections.splitlines()[1:]:
+        _, _, far, state, _, _, again, *_ = line.split()
+        if state in ("01", "02") and int(again, 16) >= 3:
+            address, port = far.split(":")
+            words = [address[start : start + 8] for start in range(0, len(address), 8)]
+            packed = b"".join(bytes.fromhex(word)[::-1] for word in words)
+            ip = str(ipaddress.ip_address(packed)).removeprefix("::ffff:")
+            found.append(f"[{ip}]:{int(port, 16)}" if ":" in ip else f"{ip}:{int(port, 16)}")
+    return found
+
+
+def unanswered() -> tuple[str, ...]:
+    """Return the far ends of this machine's connections that do not answer, each once."""
+    found: list[str] = []
+    for file in ("tcp", "tcp6"):
+        with contextlib.suppress(OSError, ValueError):
+            found += parse_unanswered(read_text(f"/proc/net/{file}"))
+    return tuple(dict.fromkeys(found))
+
+
+def ran(pid: int, thread: int) -> tuple[int, tuple[str, ...]]:
+    """Return the CPU that a process and all below it have used, and how often a thread has run."""
+    stats = filter(None, map(process_stat, with_descendants(pid)))
+    status = read_text(f"/proc/{pid}/task/{thread}/status").splitlines()
+    return sum(stat.cpu_ticks for stat in stats), tuple(line for line in status if "ctxt" in line)
+
+
+def wait_channel(pid: int, thread: int | None = None) -> str:
+    """Return the kernel's function that a process or its thread waits in; "" if that is hidden."""
     try:
-        found = read_text(f"/proc/{pid}/wchan").strip("\0")
+        found = read_text(f"/proc/{pid}/task/{thread or pid}/wchan").strip("\0")
     except OSError:
         return ""
     return "" if found == "0" else found
 
 
-def catches(pid: int, number: int) -> bool:
-    """Return whether a process has a handler for a signal, which might end it otherwise.
+def status_of(pid: int, name: str) -> str:
+    """Return a line of /proc/PID/status without its name; "" if it is not there.
 
-    Source: proc_pid_status(5), SigCgt.
+    Source: proc_pid_status(5).
     """
-    try:
-        status = read_text(f"/proc/{pid}/status")
-    except OSError:
-        return False
-    found = [line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:")]
-    return any(int(mask, 16) >> (number - 1) & 1 for mask in found)
+    with contextlib.suppress(OSError):
+        for line in read_text(f"/proc/{pid}/status").splitlines():
+            if line.startswith(f"{name}:"):
+                return line.partition(":")[2].strip()
+    return ""
+
+
+def catches(pid: int, number: int) -> bool:
+    """Return whether a process has a handler for a signal, which might end it otherwise."""
+    return bool(int(status_of(pid, "SigCgt") or "0", 16) >> (number - 1) & 1)
+
+
+def tracer(pid: int) -> str:
+    """Return the debugger that traces a process, `gdb (pid 12)`; "" for none."""
+    number = int(status_of(pid, "TracerPid") or "0")
+    stat = process_stat(number) if number else None
+    return f"{stat.command} (pid {number})" if stat else ""
 
 
 def exists(pid: int) -> bool:

@@ -8,11 +8,13 @@ write the frames. Both write lines to the pipe for reports, without waiting for 
 import ctypes
 import faulthandler
 import os
+import re
 import select
 import signal
 import sys
 import threading
 import traceback
+from dataclasses import replace
 from types import FrameType
 
 import distributed
@@ -21,6 +23,8 @@ from gputui.model.examination import Fetch, ThreadStack, Transfers, short_frame
 from gputui.protocol.codec import encode
 from gputui.protocol.shared import ASK_SIGNAL, DUMP_SIGNAL
 
+COORDINATION = re.compile(r"distributed/(lock|semaphore|queues|event|variable)\.py$")
+"""Files of what tasks wait for each other with, by name."""
 PR_SET_PTRACER = 0x59616D61
 """Source: prctl(2)."""
 MOST_THREADS = 60
@@ -49,16 +53,18 @@ def answer_agent(worker: distributed.Worker, reports: int, agent: int) -> None:
 
 def stacks(worker: distributed.Worker, interrupted: FrameType | None) -> list[ThreadStack]:
     """Return the stack of each thread; `interrupted` is the main one's, from before the signal."""
-    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    known = {thread.ident: thread for thread in threading.enumerate()}
     tasks = dict(worker.active_threads)
     frames = sys._current_frames()
     frames[threading.get_ident()] = interrupted or frames[threading.get_ident()]
     found = []
     for ident, frame in [*frames.items()][:MOST_THREADS]:
         task = str(tasks[ident]) if ident in tasks else ""
-        stack = ThreadStack(names.get(ident, f"thread {ident}"), frames_of(frame), task)
+        thread = known.get(ident)
+        name, number = (thread.name, thread.native_id) if thread else (f"thread {ident}", 0)
+        stack = ThreadStack(name, frames_of(frame), task, number=number or 0)
         while len(encode(stack)) > select.PIPE_BUF:  # else it might be written in parts
-            stack = ThreadStack(stack.name, stack.frames[: len(stack.frames) // 2], task[:200])
+            stack = replace(stack, frames=stack.frames[: len(stack.frames) // 2], task=task[:200])
         found.append(stack)
     return found
 
@@ -68,7 +74,10 @@ def frames_of(frame: FrameType | None) -> tuple[str, ...]:
     found: list[str] = []
     while frame is not None and len(found) < MOST_FRAMES:
         code = frame.f_code
-        found.append(short_frame(code.co_filename, frame.f_lineno, code.co_name))
+        shown = short_frame(code.co_filename, frame.f_lineno, code.co_name)
+        if COORDINATION.search(code.co_filename):
+            shown += f" {getattr(frame.f_locals.get('self'), 'name', '')}"
+        found.append(shown.rstrip())
         frame = frame.f_back
     return tuple(found)
 
