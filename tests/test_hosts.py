@@ -181,5 +181,6 @@ def test_a_line_may_ask_for_free_gpus() -> None:
     first, second = parse_hosts("* gpus=free:2\na\nb gpus=0")
     assert (first.gpus, first.free_gpus) == (None, 2)
     assert (second.gpus, second.free_gpus) == (("0",), 0)
+    assert parse_hosts("* gpus=free:1\na workers=2")[0].workers == 2
     with pytest.raises(HostsError, match="gpus='free:0': write a whole number"):
         parse_hosts("a gpus=free:0")

@@ -260,7 +260,7 @@ def _with_options(host: Host, words: list[str]) -> Host:
             known = f" (did you mean {near[0]!r}?)" if near else f"; there are {', '.join(OPTIONS)}"
             problems.append(f"unknown key {key[:80]!r}{known}" + ", env.X" * (not near))
     gpus = changes.get("gpus", host.gpus)
-    if "workers" in changes and gpus is None and "gpus" not in changes:
+    if "workers" in changes and gpus is None and not ("gpus" in changes or host.free_gpus):
         number = changes["workers"]
         hint = f"add gpus=none, gpus=all for both kinds, or write workers-per-gpu={number}"
         problems.append(f"workers={number} is a number of CPU workers: {hint}")
