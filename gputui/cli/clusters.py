@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
@@ -165,7 +166,8 @@ async def detach_program(request: "RunRequest", options: Mapping[str, Any]) -> i
         )
         connection = await connected(head := spawn_head(configuration), frontend="command")
     async with connection:
-        asked = StartRun(0, request.name, as_typed(request.parameters))
+        typed = as_typed(request.parameters)
+        asked = StartRun(0, request.name, typed, cwd=str(Path.cwd()))
         done = await connection.request(asked)
         assert isinstance(done, Done)
         if head is not None:

@@ -11,6 +11,7 @@ import signal
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Protocol
 
 from gputui.errors import HeadError
@@ -69,8 +70,10 @@ def start_run(name: str, cluster_id: str, request: StartRun, id: str) -> Child:
     else:
         command += ["--run", request.preset, "--backend", request.backend]
         command += [word for key, value in request.parameters for word in ("-p", f"{key}={value}")]
+    cwd = Path(request.cwd)
     return Child(
         command,
+        cwd=str(cwd if cwd.is_absolute() and cwd.is_dir() else Path.home()),
         env={**os.environ, "GPUTUI_CLUSTER": cluster_id, RUN_VARIABLE: f"{id} {time.time()}"},
         own_session=True,
     )
@@ -146,7 +149,8 @@ class Runs:
         child = self._children[id] = self._start_child(request, id)
         self._tasks.start(self._attend(id, child), f"attending to run {id}")
         starting = RunState.STARTING, time.time()
-        self._put(RunStatus(id, request.preset, request.parameters, *starting, user=user))
+        told = RunStatus(id, request.preset, request.parameters, *starting, user=user)
+        self._put(replace(told, cwd=request.cwd))
         return id
 
     async def cancel(self, id: str) -> None:

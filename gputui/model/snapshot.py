@@ -276,6 +276,8 @@ class RunStatus:
     """As they were given; "" is this machine."""
     versions: Some[tuple[Name, Name]] = ()
     """Library → version."""
+    cwd: Line = ""
+    """The folder that it was started in."""
 
     @property
     def words(self) -> str:

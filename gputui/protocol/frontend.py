@@ -145,6 +145,8 @@ class StartRun(Numbered):
     preset: Line
     parameters: Options
     backend: Name = "auto"
+    cwd: Line = ""
+    """Its folder, where the head's machine has that; else it is in the home folder."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,6 +114,8 @@ class RunRecord:
     failure: Failure | None = None
     usage: Usage | None = None
     """What it took, as far as that was seen."""
+    cwd: str = ""
+    """The folder that it was started in; "" in earlier releases."""
 
     @property
     def error(self) -> str:
@@ -168,6 +170,7 @@ def new_record(
         started_at=time.time(),
         pid=os.getpid(),
         version=version,
+        cwd=str(Path.cwd()),
         **asdict(own_place()),
     )
 
@@ -214,6 +217,7 @@ def status_of(record: RunRecord) -> RunStatus:
         timings=tuple(record.timings.items()),
         usage=usage if record.state.ended else None,
         hosts=record.hosts,
+        cwd=record.cwd,
         versions=tuple(({"gputui": record.version} | record.result.get("versions", {})).items()),
     )
 

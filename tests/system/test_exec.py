@@ -116,6 +116,25 @@ def test_a_detached_program_goes_on_and_its_head_ends_after_it(gputui: Command) 
     assert json.loads(gputui("runs", run, "--json").stdout)["state"] == "done"
 
 
+def test_a_program_on_a_running_cluster_starts_in_the_folder_of_its_command(
+    gputui: Command, tmp_path: Path
+) -> None:
+    assert gputui("--exec", "--detach", "--name", "job", "--", "sleep", "60").returncode == 0
+    gputui.folder = tmp_path / "a folder"
+    gputui.folder.mkdir()
+    run = gputui("--attach", "job", "--exec", "--detach", "--", "pwd").stdout.strip()
+
+    def shown() -> dict[str, str]:
+        found: dict[str, str] = json.loads(gputui("runs", run, "--json").stdout)
+        return found
+
+    wait_until(lambda: shown()["state"] == "done")
+    assert shown()["cwd"] == str(gputui.folder)
+    log = Path(gputui.env["XDG_STATE_HOME"]) / "gputui" / "runs" / run / "log.txt"
+    assert f"0 | {gputui.folder}\n" in log.read_text()
+    assert gputui("down", "job").returncode == 0
+
+
 def test_a_terminal_is_passed_through(gputui: Command) -> None:
     code = "import os; print(os.isatty(0)); print(input('name? ')[::-1])"
     pid, terminal = pty.fork()

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 from gputui.model.failure import Failure
 from gputui.model.readings import DeviceProcess, Owner
@@ -299,7 +300,7 @@ async def test_a_run_is_started_from_its_form() -> None:
         await sees(pilot, "on 2 workers (cupy)", "--run svd")
         await pilot.press("enter", *("backspace",) * 5, *"2e4", "ctrl+r")
         await until(pilot, lambda: screen.link.asked)
-        assert screen.link.asked == [StartRun(0, "svd", (("rows", "2e4"),))]
+        assert screen.link.asked == [StartRun(0, "svd", (("rows", "2e4"),), cwd=str(Path.cwd()))]
         await sees(pilot, "svd started")
 
 
@@ -334,7 +335,7 @@ async def test_a_run_is_started_with_all_it_takes_typed() -> None:
         await sees(pilot, "gpu0")
         await pilot.press("colon", *"run svd cols=10", "enter")
         await until(pilot, lambda: screen.link.asked)
-        assert screen.link.asked == [StartRun(0, "svd", (("cols", "10"),))]
+        assert screen.link.asked == [StartRun(0, "svd", (("cols", "10"),), cwd=str(Path.cwd()))]
 
 
 async def test_a_run_with_a_parameter_that_is_not_there_is_refused_at_once() -> None:

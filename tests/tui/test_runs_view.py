@@ -31,6 +31,7 @@ from tests.tui.still import Still, seen, sees, sees_not, until
 
 WHY = "svd failed: ValueError: " + "a reason that no line of a terminal holds, " * 3 + "the end"
 SVD = (("rows", "20000"), ("cols", "10"))
+HERE = str(Path.cwd())
 
 
 def run(number: int = 1, state: RunState = RunState.DONE, **values: object) -> RunStatus:
@@ -58,7 +59,7 @@ async def test_one_key_repeats_a_run_and_the_new_one_is_selected_and_shown() -> 
     async with on.app.run_test(size=(120, 40)) as pilot:
         await on_runs(on, pilot)
         await pilot.press("r")
-        await until(pilot, lambda: on.link.asked == [StartRun(0, "svd", SVD)])
+        await until(pilot, lambda: on.link.asked == [StartRun(0, "svd", SVD, cwd=HERE)])
         newer = run(2, RunState.RUNNING, ended_at=None, done=3)
         on.link.put(SnapshotTaken(cluster(run(), newer, sequence=2)))
         await sees(pilot, "● running  svd", "3/100")
@@ -72,7 +73,22 @@ async def test_one_key_opens_a_runs_form_filled_in() -> None:
         await pilot.press("e")
         await sees(pilot, "--run svd -p rows=20000 -p cols=10")
         await pilot.press("ctrl+r")
-        await until(pilot, lambda: on.link.asked == [StartRun(0, "svd", SVD)])
+        await until(pilot, lambda: on.link.asked == [StartRun(0, "svd", SVD, cwd=HERE)])
+
+
+async def test_a_program_is_run_again_in_its_folder_and_edited_with_all_its_options() -> None:
+    typed = (("gpus", "2"), ("per", "gpu"), ("arguments", "python 'my train.py'"))
+    on = Still(cluster(replace(run(), preset="exec:python", parameters=typed, cwd="/data")))
+    asked = StartRun(0, "exec:python", typed, cwd="/data")
+    async with on.app.run_test(size=(120, 40)) as pilot:
+        await on_runs(on, pilot)
+        await pilot.press("r")
+        await until(pilot, lambda: on.link.asked == [asked])
+        await pilot.press("e")
+        await sees(pilot, "exec --cwd=/data --gpus=2 --per=gpu -- python 'my train.py'")
+        await pilot.press("enter")
+        edited = replace(asked, parameters=(("cwd", "/data"), *typed), cwd=HERE)
+        await until(pilot, lambda: on.link.asked == [asked, edited])
 
 
 async def test_what_is_typed_into_an_opened_form_is_what_runs() -> None:
@@ -81,7 +97,7 @@ async def test_what_is_typed_into_an_opened_form_is_what_runs() -> None:
         await on_runs(on, pilot)
         await pilot.press("e", *"70000", "ctrl+r")
         changed = (("rows", "70000"), ("cols", "10"))
-        await until(pilot, lambda: on.link.asked == [StartRun(0, "svd", changed)])
+        await until(pilot, lambda: on.link.asked == [StartRun(0, "svd", changed, cwd=HERE)])
 
 
 async def test_a_digit_among_the_presets_says_where_it_belongs() -> None:

@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -145,7 +146,13 @@ async def test_a_program_is_run_on_as_many_gpus_as_are_asked_for() -> None:
         await sees(pilot, "On how many GPUs?")
         await pilot.press("2", "enter")
         wanted = (("gpus", "2"), ("arguments", "torchrun 'my train.py'"))
-        await until(pilot, lambda: StartRun(0, "exec:torchrun", wanted) in on.link.asked)
+        here = str(Path.cwd())
+        asked = StartRun(0, "exec:torchrun", wanted, cwd=here)
+        await until(pilot, lambda: asked in on.link.asked)
+        await pilot.press("colon", *"exec -n 3 --per gpu --cwd=/data torchrun --help", "enter")
+        wanted = (("gpus", "3"), ("per", "gpu"), ("cwd", "/data"), ("arguments", "torchrun --help"))
+        asked = StartRun(0, "exec:torchrun", wanted, cwd=here)
+        await until(pilot, lambda: asked in on.link.asked)
         await pilot.press("colon", *"exec -n x true", "enter")
         await sees(pilot, "write a number of GPUs")
 

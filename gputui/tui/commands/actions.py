@@ -5,6 +5,7 @@ import shlex
 import signal
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -233,6 +234,7 @@ async def start_run(app: "ScreenApp", request: "StartRun") -> None:
     """Have the head start a run, remember its form, and go where it is seen."""
     from gputui.protocol.frontend import Done
 
+    request = replace(request, cwd=request.cwd or str(Path.cwd()))
     done = await app.head.request(request)
     app.prefer(forms={**app.remembered.now.forms, request.preset: dict(request.parameters)})
     await app.show_view("runs", done.text if isinstance(done, Done) else "")
@@ -269,18 +271,21 @@ async def _exec(app: "ScreenApp", argument: str) -> None:
         words = shlex.split(argument)
     except ValueError as error:
         raise HeadError(str(error)) from error
-    number = ""
-    if words[:1] == ["-n"]:
-        number, words = " ".join(words[1:2]), words[2:]
+    given: dict[str, Any] = {}
+    while words and words[0].startswith("-") and (word := words.pop(0)) != "--":
+        name, equals, value = word.lstrip("-").partition("=")
+        given["gpus" if name == "n" else name] = value if equals else "".join(words[:1])
+        words = words if equals else words[1:]
     if not words:
         raise HeadError("write the program: exec -n 2 python train.py")
-    number = number or await ask_line(app, "> On how many GPUs?   enter is 1", "1")
+    number = given.get("gpus") or await ask_line(app, "> On how many GPUs?   enter is 1", "1")
     if not number:
         return
     if not (number.isdecimal() and int(number)):
         raise HeadError(f"{number}: write a number of GPUs")
-    typed = as_typed({"gpus": number, "arguments": words})
-    done = await app.head.request(StartRun(0, f"{PROGRAM}{words[0]}", typed))
+    typed = as_typed(given | {"gpus": number, "arguments": words})
+    request = StartRun(0, f"{PROGRAM}{words[0]}", typed, cwd=str(Path.cwd()))
+    done = await app.head.request(request)
     await app.show_view("runs", done.text if isinstance(done, Done) else "")
 
 
@@ -328,7 +333,8 @@ COMMANDS = (
         "[PRESET [name=value…]]", "run", changes=True, unavailable=_no_worker_up, suggest=runs,
     ),
     Command(
-        "exec", "Run any program on free GPUs, without Dask", _exec, "", "[-n N] CMD", changes=True,
+        "exec", "Run any program on free GPUs, without Dask", _exec, "",
+        "[-n N] [--per gpu] [--cwd PATH] CMD", changes=True,
         suggest=lambda _app, words: files(words[-1]),
     ),
     *(_visit(kind) for kind in VIEWS),

@@ -1,14 +1,16 @@
 """The runs view: every run with its progress, and with it the chosen run's result."""
 
 import asyncio
+import shlex
 from collections.abc import Iterable
+from pathlib import Path
 from typing import ClassVar
 
 from textual import work
 
 from gputui.model.snapshot import RunState, RunStatus
 from gputui.protocol.frontend import CancelRun, StartRun
-from gputui.protocol.programs import is_program
+from gputui.protocol.programs import exec_words, is_program
 from gputui.runs.records import is_script, log_tail
 from gputui.tui.commands.actions import edit_run, start_run, type_command
 from gputui.tui.commands.command_registry import Command
@@ -227,14 +229,17 @@ class RunsView(Listing[RunRow]):
 
     async def repeat(self) -> None:
         """Run the run under the cursor again, as it was."""
-        await start_run(self.screen_app, StartRun(0, self._run.preset, self._run.parameters))
+        again = StartRun(0, self._run.preset, self._run.parameters, cwd=self._run.cwd)
+        await start_run(self.screen_app, again)
 
     async def edit(self) -> None:
         """Open the form of the run under the cursor, or a program's command, as it was."""
         app, run = self.screen_app, self._run
         if is_program(run.preset):
             typed = dict(run.parameters)
-            type_command(app, f"exec -n {typed.get('gpus', 1)} {typed.get('arguments', '')}")
+            if run.cwd not in ("", str(Path.cwd())) and not typed.keys() & {"cwd", "send"}:
+                typed = {"cwd": run.cwd} | typed
+            type_command(app, shlex.join(["exec", *exec_words(typed.items())[1:]]))
         else:
             await edit_run(app, run.preset, dict(run.parameters))
 
