@@ -82,7 +82,7 @@ async def run_program(order: RunPrograms, request: RunRequest, open_cluster: Ope
             print_failure(request, error)
         elif request.as_json:
             print_out(json_text(printed))
-        elif error:
+        elif error and status != -signal.SIGPIPE:  # a shell says nothing of that, either
             warn(program.failed)
         ongoing.end(error, result=printed, summary="" if error else f"{elapsed_s:.2f} s")
         return code
@@ -188,15 +188,25 @@ class RunningProgram:
         if output.start >= have:
             key = output.program, output.is_error
             lines = self._outputs.get(key) or self._outputs.setdefault(key, self._lines(*key))
-            await asyncio.to_thread(lines.write, data)
+            try:
+                await asyncio.to_thread(lines.write, data)
+            except BrokenPipeError:
+                self._unread()
             self._taken[output.program] = end
         self._connection.send(OutputTaken(output.program, max(have, end)))
+
+    def _unread(self) -> None:
+        """End all processes, as a pipe does that nobody reads from."""
+        if not self._status:
+            self._status, self.failed = -signal.SIGPIPE, "nobody reads its output any more"
+            self._connection.send(EndRun(self._order.run, GRACE_S))
 
     def _exited(self, exited: ProgramExited) -> None:
         self._running.discard(exited.program)
         for (program, _), lines in self._outputs.items():
             if program == exited.program:
-                lines.finish()
+                with contextlib.suppress(BrokenPipeError):
+                    lines.finish()
         rank = exited.program.rpartition("/")[2]
         self._ongoing.recording.note(f"{rank} {exited.reason}")
         if exited.status and not self._status:
@@ -242,23 +252,22 @@ class Lines:
         self._partial = b""
 
     def write(self, data: bytes) -> None:
-        """Write a piece; nobody may read any more."""
+        """Write a piece; raises BrokenPipeError where nobody reads any more."""
         *lines, self._partial = (self._partial + data).split(b"\n")
         if len(self._partial) > LONGEST_LINE:
             lines, self._partial = [*lines, self._partial], b""
-        self._put(b"".join(self._name + line + b"\n" for line in lines) if self._name else data)
         self._note([line.decode("utf-8", "replace") for line in lines])
+        self._put(b"".join(self._name + line + b"\n" for line in lines) if self._name else data)
 
     def finish(self) -> None:
         """Write what has no end as a line."""
         if self._partial:
-            self._put(self._name + self._partial + b"\n" if self._name else b"")
             self._note([self._partial.decode("utf-8", "replace")])
+            self._put(self._name + self._partial + b"\n" if self._name else b"")
 
     def _put(self, data: bytes) -> None:
-        with contextlib.suppress(BrokenPipeError):
-            self._target.write(data)
-            self._target.flush()
+        self._target.write(data)
+        self._target.flush()
 
 
 class Input:

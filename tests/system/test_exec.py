@@ -153,8 +153,13 @@ def test_a_terminal_is_passed_through(gputui: Command) -> None:
     os.waitpid(pid, 0)
 
 
-def test_a_reader_that_goes_away_ends_nothing_badly(gputui: Command) -> None:
-    process = gputui.start("--exec", "--", "sh", "-c", "yes | head -c 2000000")
-    assert process.stdout and process.stdout.readline() == "y\n"
+def test_a_reader_that_goes_away_ends_the_program_as_a_pipe_does(gputui: Command) -> None:
+    process = gputui.start("--exec", "-n", "2", "--per", "gpu", "--quiet", "--", "yes")
+    assert process.stdout and process.stderr
+    assert process.stdout.readline() in ("0 | y\n", "1 | y\n")
     process.stdout.close()
-    assert process.wait(30) == 0
+    assert process.wait(30) == 128 + signal.SIGPIPE
+    assert process.stderr.read() == ""
+    assert all(gpu["free"] for gpu in gpus(gputui))
+    shown = json.loads(gputui("runs", "last", "--json").stdout)
+    assert (shown["state"], shown["error"]) == ("failed", "nobody reads its output any more")
