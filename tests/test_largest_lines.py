@@ -28,8 +28,13 @@ from gputui.protocol.typed_codec import decode, encode
 from tests.fleet.simulated import SimulatedFleet
 
 BOUND_S = 0.05
+EVERY_TIME = {"Facts", "Telemetry", "WorkerExited", "StartRun"}
 FROM_ELSEWHERE = [
-    pytest.param(union, kind, line_bytes, id=kind.__name__)
+    pytest.param(
+        *(union, kind, line_bytes),
+        marks=[pytest.mark.long] * (kind.__name__ not in EVERY_TIME),
+        id=kind.__name__,
+    )
     for union, line_bytes in ((FromAgent, LINE_BYTES), (FromFrontend, FRONTENDS_LINE_BYTES))
     for kind in typing.get_args(union)
 ]
@@ -119,6 +124,7 @@ def test_no_line_however_it_goes_on_takes_long(union: Any, kind: type, line_byte
         assert took < BOUND_S or took < 2 * plain_json_s(len(line)), line[:200]
 
 
+@pytest.mark.slow
 def test_a_line_of_twice_the_size_takes_twice_as_long() -> None:
     kind = next(k for k in typing.get_args(FromScheduler) if k.__name__ == "Counts")
     for small, large in zip(largest(kind, 2**20), largest(kind, 2**22), strict=True):
