@@ -30,7 +30,7 @@ def look(number: int) -> None:
 
 def test_a_free_name_is_free_while_others_look_which_clusters_run(folder: Path) -> None:
     running_clusters()
-    looking = [forked.Process(target=look, args=(3000,)) for _ in range(2)]
+    looking = [forked.Process(target=look, args=(1000,)) for _ in range(2)]
     for each in looking:
         each.start()
     try:
