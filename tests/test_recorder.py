@@ -175,7 +175,7 @@ def long_run(recorder: FlightRecorder, seconds: int, gpus: int) -> bytes:
         )
         workers = tuple(worker(n) for n in range(gpus))
         recorder.look(cluster(second, *devices, spans=spans, workers=workers))
-    return msgspec.json.encode(recorder.telemetry())
+    return msgspec.json.encode(recorder.telemetry)
 
 
 @pytest.mark.parametrize(("seconds", "gpus"), [(12_000, 8), (50_000, 1)])
@@ -203,8 +203,8 @@ def test_a_gpu_that_comes_later_has_no_earlier_rows() -> None:
     recorder = FlightRecorder()
     for at_s in range(5):
         recorder.look(cluster(at_s, *(device(n) for n in range(1 + at_s // 3))))
-    first, later = recorder.telemetry()["devices"]
-    assert later["rows"] == [None, None, None, *first["rows"][3:]]
+    first, later = recorder.telemetry.devices
+    assert later.rows == [None, None, None, *first.rows[3:]]
 
 
 @pytest.fixture
@@ -221,7 +221,7 @@ def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         busy = device(memory_used_bytes=used * GIB, utilization_percent=50.0)
         for at_s in range(3):
             recorder.look(cluster(at_s, busy, device(1)))
-        recording.took(recorder.usage, recorder.telemetry())
+        recording.took(recorder.usage, recorder.telemetry)
         recording.end(RunState.DONE, result={"result": {"sum": 1}})
         found.append(record.id)
     return found
@@ -283,6 +283,12 @@ def test_a_recorded_run_is_traced_later(recorded: list[str], tmp_path: Path) -> 
         (None, "no telemetry was recorded"),
         (b"", "cannot be read"),
         (b'{"version": 1, "names": [], "spans": [[0]]}', "cannot be read"),
+        (b'{"version": 1, "step_s": 1.0, "times": [1.0,', "cannot be read"),
+        (
+            b'{"version": 1, "step_s": 1, "times": [1, 2], "names": ["h:gpu0"], "one_span_of": 1,'
+            b' "devices": [], "spans": [[0, 1, 1.0, 1.0, false]]}',
+            "its parts do not fit together",
+        ),
         (b'{"version": 9}', "of another version"),
         (b"[]", "cannot be read"),
     ],
@@ -293,6 +299,16 @@ def test_telemetry_that_is_missing_broken_or_newer_is_said_to_be_so(
     file = records.find(recorded[0]).folder / "telemetry.json"
     file.unlink() if found is None else file.write_bytes(found)
     with pytest.raises(UsageError, match=says):
+        trace_run(recorded[0], str(tmp_path / "t.json"))
+
+
+def test_telemetry_that_may_not_be_read_is_said_to_be_so(
+    recorded: list[str], tmp_path: Path
+) -> None:
+    file = records.find(recorded[0]).folder / "telemetry.json"
+    file.unlink()
+    file.symlink_to(file.name)
+    with pytest.raises(UsageError, match=r"cannot be read: .*symbolic links"):
         trace_run(recorded[0], str(tmp_path / "t.json"))
 
 
@@ -317,7 +333,7 @@ def test_a_trace_has_each_task_once_and_the_gpus_readings_as_counters() -> None:
     recorder.look(cluster(1))
     record = runs.new_record("svd", {}, backend="auto", hosts="h", version="1")
     record = replace(record, started_at=EPOCH, timings={"computing": 4.0})
-    events = json.loads(json.dumps(chrome_trace(record, recorder.telemetry())))["traceEvents"]
+    events = json.loads(json.dumps(chrome_trace(record, recorder.telemetry)))["traceEvents"]
     tasks = [each for each in events if each["name"] == "work"]
     assert [(each["ts"], each["dur"]) for each in tasks] == [
         (0, 2_000_000), (1_000_000, 2_000_000), (3_500_000, 1_000_000),

@@ -19,8 +19,7 @@ from gputui.presets.registry import write_new
 from gputui.runs import RunRecord, find, recorded, text
 from gputui.runs.facts import device_rows, differences, gib, usage_facts
 from gputui.runs.output import output_file
-from gputui.runs.recorder import VERSION
-from gputui.runs.records import TELEMETRY, as_object, status_of
+from gputui.runs.records import as_object, status_of, telemetry_of
 from gputui.runs.trace import chrome_trace
 
 WIDTH = 80
@@ -173,16 +172,7 @@ def show_run(id_: str, as_json: bool) -> int:
 def trace_run(id_: str, trace: str) -> int:
     """Write the trace of a run; raises UsageError where it has no telemetry that can be read."""
     record, file = find(id_), output_file("--trace", trace)
-    try:
-        telemetry = json.loads((record.folder / TELEMETRY).read_bytes())
-        if telemetry["version"] != VERSION:
-            raise UsageError(f"{record.id}: its telemetry is of another version of gputui")
-        written = json_text(chrome_trace(record, telemetry))
-    except FileNotFoundError:
-        raise UsageError(f"{record.id}: no telemetry was recorded") from None
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise UsageError(f"{record.id}: its telemetry cannot be read: {error}") from error
-    file.write_text(written)
+    file.write_text(json_text(chrome_trace(record, telemetry_of(record))))
     return 0
 
 

@@ -39,6 +39,46 @@ J_PER_WH = 3600.0
 
 Row = tuple[int | None, int | None, int | None]
 """Utilisation in percent, memory in MiB, power in W."""
+Span = tuple[int, int, float, float, bool]
+"""A task: the numbers of its worker and prefix, when it began, its seconds, whether it failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceTelemetry:
+    """One GPU of a run."""
+
+    name: str
+    """`host:gpu0`."""
+    uuid: str
+    rows: Sequence[Row | None]
+    """None where it was not read."""
+    model: str
+    memory_bytes: int | None
+    """All that it has."""
+    power_limit_w: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Telemetry:
+    """The rows and spans of a run, as its file has them."""
+
+    version: int
+    step_s: float
+    """The seconds of a row."""
+    times: Sequence[float]
+    """When each row ended; a clock that is put back is seen here."""
+    devices: Sequence[DeviceTelemetry]
+    names: Sequence[str]
+    spans: Sequence[Span]
+    one_span_of: int
+    """How many tasks each span stands for."""
+
+    def __post_init__(self) -> None:
+        """Refuse rows without a time, and spans without a name."""
+        whole = all(len(each.rows) == len(self.times) for each in self.devices)
+        numbers = range(len(self.names))
+        if not whole or not all(one in numbers and two in numbers for one, two, *_ in self.spans):
+            raise ValueError("its parts do not fit together")
 
 
 class Mean:
@@ -102,7 +142,8 @@ class Device:
     """One GPU as it is recorded."""
 
     name: str
-    uuid: str
+    reading: DeviceReading
+    """The first."""
     rows: list[Row | None]
     open: list[Row] = field(default_factory=list)
     """Rows of the step that goes on."""
@@ -119,7 +160,7 @@ class Device:
         """What it did."""
         return DeviceUsage(
             self.name,
-            self.uuid,
+            self.reading.uuid,
             memory_peak_bytes=_whole(self.memory.peak),
             memory_mean_bytes=_whole(self.memory.value),
             utilization_percent=_rounded(self.utilization.value),
@@ -183,7 +224,7 @@ class FlightRecorder:
         device = self._devices.get(reading.uuid)
         if device is None:
             name = f"{host.name}:{reading.short_name}"
-            device = Device(name, reading.uuid, [None] * len(self._times))
+            device = Device(name, reading, [None] * len(self._times))
             self._devices[reading.uuid] = device
             for_s = 0.0
         device.seconds += for_s
@@ -265,8 +306,9 @@ class FlightRecorder:
             devices=devices,
         )
 
-    def telemetry(self) -> dict[str, Any]:
-        """Return the rows and spans, as the file of a run has them."""
+    @property
+    def telemetry(self) -> Telemetry:
+        """The rows and spans so far."""
         names: dict[str, int] = {}
 
         def number(name: str) -> int:
@@ -275,27 +317,30 @@ class FlightRecorder:
             return names.setdefault("other" if full else name, len(names))
 
         spans = [
-            [
+            (
                 number(span.worker),
                 number(span.prefix),
                 round(span.started_at, 3),
                 round(span.duration_s, 3),
-                int(span.erred),
-            ]
+                span.erred,
+            )
             for span in self._spans
         ]
-        return {
-            "version": VERSION,
-            "step_s": self._step_s,
-            "times": [round(at, 1) for at in self._times],
-            "devices": [
-                {"name": each.name, "uuid": each.uuid, "rows": each.rows}
-                for each in self._devices.values()
-            ],
-            "names": list(names),
-            "spans": spans,
-            "one_span_of": self._spans_every,
-        }
+        devices = [
+            DeviceTelemetry(
+                each.name,
+                uuid,
+                each.rows,
+                each.reading.name,
+                each.reading.memory_total_bytes,
+                each.reading.power_limit_w,
+            )
+            for uuid, each in self._devices.items()
+        ]
+        times = [round(at, 1) for at in self._times]
+        return Telemetry(
+            VERSION, self._step_s, times, devices, list(names), spans, self._spans_every
+        )
 
 
 class TaskTimes:

@@ -29,6 +29,7 @@ from gputui.presets.definition import json_text
 from gputui.process.procfs import own_place, started_by
 from gputui.protocol.frontend import new_run_id
 from gputui.protocol.programs import is_program
+from gputui.runs.recorder import VERSION, Telemetry
 
 FILE = "run.json"
 LOG = "log.txt"
@@ -244,6 +245,21 @@ def log_tail(id: str) -> tuple[str, ...]:
         return ()
 
 
+def telemetry_of(record: RunRecord) -> Telemetry:
+    """Read a run's telemetry; raises UsageError where there is none that can be read."""
+    import msgspec
+
+    try:
+        written = msgspec.json.decode((record.folder / TELEMETRY).read_bytes(), type=dict[str, Any])
+        if written.get("version", VERSION) != VERSION:
+            raise UsageError(f"{record.id}: its telemetry is of another version of gputui")
+        return msgspec.convert(written, Telemetry)
+    except FileNotFoundError:
+        raise UsageError(f"{record.id}: no telemetry was recorded") from None
+    except (OSError, ValueError, RecursionError, msgspec.MsgspecError) as error:
+        raise UsageError(f"{record.id}: its telemetry cannot be read: {error}") from error
+
+
 def write(record: RunRecord) -> None:
     """Write a record as a whole, into a folder of its own; raises OSError."""
     record.folder.parent.mkdir(parents=True, exist_ok=True)
@@ -404,7 +420,7 @@ class Recording:
         with self._writing():
             write(self.record)
 
-    def took(self, usage: Usage | None, telemetry: Mapping[str, Any]) -> None:
+    def took(self, usage: Usage | None, telemetry: Telemetry) -> None:
         """Record what the run took so far, and its telemetry."""
         import msgspec
 

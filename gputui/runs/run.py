@@ -212,7 +212,7 @@ class OngoingRun:
             worker = worker or next(reversed([*self._printed, *self._crashes]), "")
             log = (*self._crashes.get(worker, ()), *self._printed.get(worker, ()))
             more["failure"] = error.failure(worker, log)
-        self.recording.took(self.recorder.usage, telemetry := self.recorder.telemetry())
+        self.recording.took(self.recorder.usage, telemetry := self.recorder.telemetry)
         self.recording.end(
             _state(error), restarts=self.restarts, workers=self.settled.workers, **more
         )
@@ -253,7 +253,7 @@ class OngoingRun:
         now = time.monotonic()
         if now - self._written_at > max(TELEMETRY_EVERY_S, (now - self._began_at) / 20):
             self._written_at = now
-            self.recording.took(self.recorder.usage, self.recorder.telemetry())
+            self.recording.took(self.recorder.usage, self.recorder.telemetry)
 
     async def _listen(self) -> None:
         """Wait until the run is cancelled or loses its cluster, and raise."""

@@ -6,9 +6,9 @@ Source: "Trace Event Format", the JSON object format.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
 from typing import Any
 
+from gputui.runs.recorder import Telemetry
 from gputui.runs.records import RunRecord
 
 COUNTERS = (("utilisation", "%"), ("memory", "MiB"), ("power", "W"))
@@ -16,9 +16,9 @@ COUNTERS = (("utilisation", "%"), ("memory", "MiB"), ("power", "W"))
 US = 1e6
 
 
-def chrome_trace(record: RunRecord, telemetry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a trace; raises KeyError, ValueError or TypeError for telemetry that is broken."""
-    began, names = record.started_at, telemetry["names"]
+def chrome_trace(record: RunRecord, telemetry: Telemetry) -> dict[str, Any]:
+    """Return a trace, as the object that its JSON is of."""
+    began, names = record.started_at, telemetry.names
     events: list[dict[str, Any]] = []
     hosts = _Hosts(events)
     at_s = 0.0
@@ -26,16 +26,16 @@ def chrome_trace(record: RunRecord, telemetry: Mapping[str, Any]) -> dict[str, A
         events.append(_event("X", stage, 0, at_s, dur=round(seconds * US), tid=0))
         at_s += seconds
     lanes: dict[str, list[float]] = defaultdict(list)
-    for worker, prefix, at, duration_s, erred in sorted(telemetry["spans"], key=lambda s: s[2]):
+    for worker, prefix, at, duration_s, erred in sorted(telemetry.spans, key=lambda s: s[2]):
         name = names[worker]
         lane = _free_lane(lanes[name], at, at + duration_s)
         pid, tid = hosts.thread(name, lane)
         event = _event("X", names[prefix], pid, at - began, dur=round(duration_s * US), tid=tid)
         events.append(event | ({"cname": "terrible", "args": {"erred": True}} if erred else {}))
-    for device in telemetry["devices"]:
-        host, _, label = device["name"].rpartition(":")
+    for device in telemetry.devices:
+        host, _, label = device.name.rpartition(":")
         pid = hosts.process(host)
-        for at, row in zip(telemetry["times"], device["rows"], strict=True):
+        for at, row in zip(telemetry.times, device.rows, strict=True):
             for (what, unit), value in zip(COUNTERS, row or (), strict=False):
                 if value is not None:
                     events.append(
