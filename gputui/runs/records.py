@@ -246,7 +246,7 @@ def log_tail(id: str) -> tuple[str, ...]:
 
 
 def telemetry_of(record: RunRecord) -> Telemetry:
-    """Read a run's telemetry; raises UsageError where there is none that can be read."""
+    """Read a run's telemetry; raises UsageError where it cannot be read."""
     import msgspec
 
     try:

@@ -1,8 +1,9 @@
 """The screen's frame: a connection's messages in, the present view drawn, keys and commands out.
 
-The app keeps nothing of its own: `watched` holds the head's state. Drawing is bounded to a few
-frames a second, and stands still while paused; the taking in goes on. What the first frame does not
-need (messages, dialogs, the commands that change a cluster) is imported once it stands.
+The app keeps nothing of its own: `live` holds the head's state, `playback` a run's recording.
+Drawing is bounded to a few frames a second, and stands still while paused; the taking in goes on.
+What the first frame does not need (messages, dialogs, the commands that change a cluster) is
+imported once it stands.
 """
 
 import asyncio
@@ -28,13 +29,14 @@ from gputui.tui.rendering.palette import OKABE_ITO, WITHOUT_COLOUR, colourless, 
 from gputui.tui.terminal import refuses_copies
 from gputui.tui.terminal.driver import CellDriver, notify_person
 from gputui.tui.views import View, ViewSwitcher
-from gputui.tui.watched import Watched
+from gputui.tui.watched import Playback, Watched
 from gputui.tui.widgets import Drawing, Pane
 from gputui.tui.widgets.bars import SAID_FOR_S, BottomBars, Keys, TopBars, summary
 from gputui.tui.widgets.prompt import Prompt
 
 if TYPE_CHECKING:
     from gputui.protocol.frontend import Asked, ToFrontend
+    from gputui.runs.playback import RecordedRun
     from gputui.tui.commands.person import Person
     from gputui.tui.dialogs.modal import Modal, Result
 
@@ -94,7 +96,10 @@ class ScreenApp(App[int]):
         """Reads the runs of earlier clusters from the disk."""
         self.failure: GputuiError | None = None
         """Why the screen gave up."""
-        self.watched = Watched()
+        self.live = Watched()
+        """The cluster as it is."""
+        self.playback: Playback | None = None
+        """The recording that the views show in place of it."""
         self.registry = Registry(COMMANDS)
         self.closing_text = ""
         """Text printed after the screen has closed."""
@@ -108,6 +113,11 @@ class ScreenApp(App[int]):
         self._draw_waits = False
         self._top, self._bottom = TopBars(), BottomBars()
         self._summary = Pane(id="summary")
+
+    @property
+    def watched(self) -> Watched:
+        """The cluster as the views show it."""
+        return self.playback.watched if self.playback else self.live
 
     @cached_property
     def person(self) -> "Person":
@@ -178,7 +188,7 @@ class ScreenApp(App[int]):
 
     def met_head(self) -> None:
         """Begin again: the head may be another than before."""
-        self.watched = Watched()
+        self.live = Watched()
         self.person.forget()
         self.warn("")
 
@@ -188,18 +198,18 @@ class ScreenApp(App[int]):
 
         match message:
             case frontend.SnapshotTaken(snapshot):
-                before = self.watched.snapshot
-                if self.watched.take(snapshot):
+                before = self.live.snapshot
+                if self.live.take(snapshot):
                     self._tell_of_ends(before, snapshot)
                     self._leave_start(snapshot)
                     self.redraw()
             case frontend.EventHappened(event):
-                self.watched.events.append(event)
+                self.live.events.append(event)
             case shared.LogLines():
-                self.watched.logs.add(message)
+                self.live.logs.add(message)
                 self.redraw()
             case frontend.HistoryTaken():
-                self.watched.history.begin(message)
+                self.live.history.begin(message)
             case frontend.Asked():
                 self.person.hear(message)
             case frontend.Stopped(reason, failed):
@@ -255,14 +265,14 @@ class ScreenApp(App[int]):
         self._drawn_at = time.monotonic()
         if (view := self.view) is None or not self.is_running:
             return
-        self._top.show(self.watched, paused=self.paused, readonly=self.readonly)
+        self._top.show(self.watched, self.playback, paused=self.paused, readonly=self.readonly)
         self._summary.display, self.stage.display = self._is_small, not self._is_small
         if self._is_small:
             self._summary.put(summary(self.watched, self.size.width))
         else:
             view.show(self.watched)
         self.draw_crumbs()
-        if self.watched.questions:
+        if self.live.questions:
             self.person.show_question()
 
     @property
@@ -376,6 +386,19 @@ class ScreenApp(App[int]):
     async def _go_to(self, name: str, key: str) -> None:
         if self.stage.wanted == name:
             await self.show_view(name, key)
+
+    async def play_back(self, recorded: "RecordedRun") -> None:
+        """Show a recording from its beginning."""
+        self.playback = Playback(recorded)
+        self._top.hint("")
+        await self.show_view("fleet")
+
+    async def leave_playback(self) -> bool:
+        """Show the cluster as it is again, and the run; return whether a recording was shown."""
+        played, self.playback = self.playback, None
+        if played is not None:
+            await self.show_view("runs", played.recorded.run.id)
+        return played is not None
 
     # Commands
 

@@ -29,6 +29,7 @@ from gputui.tui.widgets.logbook import LogBook
 if TYPE_CHECKING:
     from gputui.model.history import History
     from gputui.protocol.frontend import Asked
+    from gputui.runs.playback import RecordedRun
 
 Value = TypeVar("Value", int, float)
 EVENTS_KEPT = 5_000
@@ -273,3 +274,34 @@ class Watched:
             self.questions.pop(question.question, None)
         else:
             self.questions[question.question] = question
+
+
+LOOK_BACK_S = 240
+"""How much of a recording the graphs and the task stream show after a step back."""
+
+
+class Playback:
+    """A run's recording, with a cursor in time."""
+
+    def __init__(self, recorded: "RecordedRun") -> None:
+        self.recorded = recorded
+        self.second = 0
+        """The cursor: seconds since the first reading."""
+        self.watched = Watched()
+        """The cluster as it would have been seen then."""
+        self.watched.take(recorded.snapshot(0))
+
+    @property
+    def step_s(self) -> float:
+        """The seconds between two of its readings."""
+        return max(1.0, self.recorded.step_s)
+
+    def move(self, by_s: float) -> None:
+        """Move the cursor, no further than the recording goes."""
+        before, self.second = self.second, self.second + round(by_s)
+        self.second = max(0, min(self.second, self.recorded.seconds))
+        first = before + 1
+        if self.second < before:
+            self.watched, first = Watched(), max(0, self.second - LOOK_BACK_S)
+        for second in range(first, self.second + 1):
+            self.watched.take(self.recorded.snapshot(second))

@@ -4,7 +4,7 @@ import csv
 import shlex
 import signal
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from textual.content import Content
 
 from gputui.errors import HeadError, PresetError
-from gputui.tui.commands.command_registry import Command
+from gputui.tui.commands.command_registry import PAST, Command
 from gputui.tui.filter import Fields, no_such
 from gputui.tui.rendering import fitted
 from gputui.tui.rendering.format import lasted, safe
@@ -23,6 +23,7 @@ from gputui.tui.widgets.prompt import Asking, files, fitting, last_word, remembe
 if TYPE_CHECKING:
     from gputui.protocol.frontend import StartRun
     from gputui.tui.app import ScreenApp
+    from gputui.tui.watched import Playback
 
 
 def hosts(app: "ScreenApp", _words: list[str]) -> Iterable[str]:
@@ -141,10 +142,24 @@ def filter_terms(fields: Fields[Any], word: str) -> Sequence[str]:
 
 
 async def _back(app: "ScreenApp") -> None:
-    if app.view is None or app.view.back():
+    if await app.leave_playback() or app.view is None or app.view.back():
         return
     if name := app.stage.way_back():
         await app.show_view(name)
+
+
+def _move(name: str, key: str, does: str, by: Callable[["Playback"], float]) -> Command:
+    """Return a command that moves the cursor of a recording."""
+
+    def move(app: "ScreenApp") -> None:
+        assert app.playback is not None, "its command is unavailable"
+        app.playback.move(by(app.playback))
+        app.draw()
+
+    return Command(
+        name, f"In a recording: go {does}", move, key, at_once=True,
+        unavailable=lambda app: "" if app.playback else "P in runs plays a recording back",
+    )  # fmt: skip
 
 
 async def _find(app: "ScreenApp") -> None:
@@ -352,8 +367,15 @@ COMMANDS = (
         "alarms", "List the alarms, and go to one", _alarms, "exclamation_mark",
         unavailable=lambda app: "" if list(app.watched.alarms) else "no alarms",
     ),
-    Command("why", "Say why the cluster is stuck", _why, "W"),
-    Command("back", "Clear the filter, or go back", _back, "escape", at_once=True),
+    Command(
+        "why", "Say why the cluster is stuck", _why, "W",
+        unavailable=lambda app: PAST if app.playback else "",
+    ),
+    Command("back", "Clear the filter, go back, end a playback", _back, "escape", at_once=True),
+    _move("earlier", "left_square_bracket", "a step back", lambda played: -played.step_s),
+    _move("later", "right_square_bracket", "a step on", lambda played: played.step_s),
+    _move("minute-back", "left_curly_bracket", "a minute back", lambda _: -60.0),
+    _move("minute", "right_curly_bracket", "a minute on", lambda _: 60.0),
     Command("pause", "Pause drawing, or resume", _pause, "p", hint="pause"),
     Command("redraw", "Redraw the terminal", _redraw, "ctrl+l"),
     Command(

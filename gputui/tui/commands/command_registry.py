@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from textual.keys import format_key
 
-from gputui.errors import HeadError
+from gputui.errors import GputuiError
 
 if TYPE_CHECKING:
     from gputui.tui.app import ScreenApp
     from gputui.tui.views import View
+
+PAST = "this is the past; esc goes back to now"
 
 Run = Callable[..., Awaitable[None] | None]
 Unavailable = Callable[[Any], str]
@@ -84,7 +86,7 @@ class Command:
             waiting = self.run(self._target(app), *([argument] if self.usage else []))
             if waiting is not None:
                 await waiting
-        except HeadError as error:
+        except GputuiError as error:
             self._complain(app, str(error))
 
     def _complain(self, app: "ScreenApp", text: str) -> None:
@@ -102,6 +104,8 @@ class Command:
         """Return why it is unavailable now, or ""."""
         if self.changes and app.readonly:
             return "this screen is read-only"
+        if self.changes and app.playback:
+            return PAST
         if self.changes and app.head.lost:
             return "the head does not answer"
         if self.elsewhere(app):

@@ -132,7 +132,7 @@ class Person:
 
     async def leave(self) -> None:
         """Ask whether to leave the cluster running, stop it, or stay."""
-        app, snapshot = self._app, self._app.watched.snapshot
+        app, snapshot = self._app, self._app.live.snapshot
         if len(app.screen_stack) > 1:
             return
         if app.head.connection is None or app.head.lost:
@@ -154,7 +154,7 @@ class Person:
         elif snapshot is not None and snapshot.simulated:
             ways = [Choice("l", "leave")]
             lines, left = ["It is simulated, and ends with this screen."], ""
-        elif not app.readonly:
+        elif not (app.readonly or app.playback):
             ways.append(Choice("s", "stop it", dangerous=True))
         ways.append(Choice("c", "cancel"))
         chosen = await app.ask(Dialog(f"Leave {name}?", [*lines, *others], ways))
@@ -169,7 +169,7 @@ class Person:
 
     async def stop(self, *, asked: bool = False) -> None:
         """Stop the cluster after a confirmation that names the losses and the attached people."""
-        app, snapshot = self._app, self._app.watched.snapshot
+        app, snapshot = self._app, self._app.live.snapshot
         if snapshot is None or app.head.connection is None:
             raise HeadError("the head does not answer")
         lines = ["Every worker ends, and the results they hold are lost."]
@@ -183,7 +183,7 @@ class Person:
 
     def ended(self, reason: str) -> str:
         """Return how the cluster ended, and the part that could not be reached."""
-        name, events = self._app.watched.name, self._app.watched.events
+        name, events = self._app.live.name, self._app.live.events
         unreached = bool(events) and events[-1].kind == "stopping" and events[-1].severity != "info"
         left = events[-1].text if unreached else ""
         if self.stopping:
@@ -196,7 +196,7 @@ class Person:
     def hear(self, asked: Asked) -> None:
         """Add or withdraw a question, and show the open one."""
         app, shown = self._app, self._app.screen
-        app.watched.ask(asked)
+        app.live.ask(asked)
         if asked.withdrawn and isinstance(shown, QuestionDialog) and shown.number == asked.question:
             shown.dismiss(None)
         self.show_question()
@@ -213,17 +213,17 @@ class Person:
     @property
     def asked(self) -> list[Asked]:
         """The open questions that this screen may answer."""
-        questions = self._app.watched.questions.values()
+        questions = self._app.live.questions.values()
         return [each for each in questions if each.question == LOGIN or not self._app.readonly]
 
     @property
     def login_asks(self) -> bool:
         """Whether the head's machine waits for an answer."""
-        return LOGIN in self._app.watched.questions
+        return LOGIN in self._app.live.questions
 
     def _answered(self, number: int, text: str | None) -> None:
         """Put a question off, or send its answer; a login that was denied asks on request only."""
-        questions = self._app.watched.questions
+        questions = self._app.live.questions
         if number in questions:
             if text is None or (number == LOGIN and not text):
                 self._put_off.add(number)

@@ -11,6 +11,7 @@ from textual import work
 from gputui.model.snapshot import RunState, RunStatus
 from gputui.protocol.frontend import CancelRun, StartRun
 from gputui.protocol.programs import exec_words, is_program
+from gputui.runs.playback import recorded_run
 from gputui.runs.records import is_script, log_tail
 from gputui.tui.commands.actions import edit_run, start_run, type_command
 from gputui.tui.commands.command_registry import Command
@@ -271,6 +272,16 @@ class RunsView(Listing[RunRow]):
             return "no run is selected"
         return f"the run is {self._run.state.value}" if self._run.state.ended else ""
 
+    async def play_back(self) -> None:
+        """Show the views as they were during the run under the cursor."""
+        await self.screen_app.play_back(await asyncio.to_thread(recorded_run, self._run.id))
+
+    def cannot_play(self) -> str:
+        """Return why nothing can be played back."""
+        if self.screen_app.playback:
+            return "a recording is shown already"
+        return "" if self.current else "no run is selected"
+
     def copied(self) -> str:
         """Return the command that runs the same without a screen."""
         return self._command(self.current.run) if self.current else ""
@@ -287,6 +298,10 @@ class RunsView(Listing[RunRow]):
         Command(
             "cancel", "Cancel the selected run", cancel, "x", hint="cancel",
             changes=True, unavailable=cannot_cancel,
+        ),
+        Command(
+            "playback", "Play back the recording of the selected run", play_back, "P",
+            hint="play back", unavailable=cannot_play,
         ),
         Command("mark-run", "Mark or unmark a run", Listing.mark, "space", hint="mark"),
         Command(

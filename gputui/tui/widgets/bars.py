@@ -7,6 +7,7 @@ begins or ceases to do something, as it does with most moves of the cursor.
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable
+from datetime import datetime
 from itertools import dropwhile
 from textwrap import wrap
 
@@ -25,7 +26,7 @@ from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.format import safe
 from gputui.tui.rendering.metrics import MARKS
 from gputui.tui.views import VIEWS, View
-from gputui.tui.watched import FLEET, Total, Watched
+from gputui.tui.watched import FLEET, Playback, Total, Watched
 from gputui.tui.widgets import Pane
 
 SAID_FOR_S = 6.0
@@ -82,13 +83,16 @@ class TopBars(Vertical):
         """Lay out the lines."""
         yield from (self._status, self._totals, self._banner)
 
-    def show(self, watched: Watched, *, paused: bool, readonly: bool) -> None:
+    def show(
+        self, watched: Watched, played: Playback | None, *, paused: bool, readonly: bool
+    ) -> None:
         """Draw the status, unless the cluster is lost."""
         if self._lost:
             return
         width, height = self.app.size
         line = status_line(watched, width, paused=paused, readonly=readonly)
-        self._status.put_whole([whole_fields(line, width)])
+        past = [past_line(played, width)] if played else []
+        self._status.put_whole([*past, whole_fields(line, width)])
         lines: list[Line] = []
         if height >= TOTALS_FROM and watched.snapshot is not None:
             most = max(1, min(MOST_TROUBLE, (height - TOTALS_FROM) // LINES_FOR_TROUBLE))
@@ -149,6 +153,17 @@ class BottomBars(Vertical):
         self._said = [((line, "warn" if bad else "accent"),) for line in lines]
         self._silence_at = time.monotonic() + SAID_FOR_S
         self._crumbs.put_whole(self._said or [()])
+
+
+def past_line(played: Playback, width: int) -> Line:
+    """Return the line that says which moment of a run is shown, and how to go to others."""
+    recorded = played.recorded
+    then = datetime.fromtimestamp(recorded.began_at + played.second)
+    gone, whole = fmt.elapsed(played.second), fmt.elapsed(recorded.seconds)
+    parts: list[Part] = [(f" PAST {then:%a %d %b %H:%M:%S}  {gone} of {whole} ", "found")]
+    for keys, does in (("[ ]", "step"), ("{ }", "minute"), ("esc", "now")):
+        parts += [(f"  {keys}", "key"), (f" {does}", "dim")]
+    return whole_fields(parts, width)
 
 
 def status_line(watched: Watched, width: int, *, paused: bool, readonly: bool) -> Line:
