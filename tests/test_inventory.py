@@ -67,6 +67,7 @@ HOST_OPTIONS = {
     "listen": ("[fd00::7]", "listen", "fd00::7"),
     "interface": ("ib0", "listen", "ib0"),
     "worker-ports": ("40000-40100", "ports", (40000, 40100)),
+    "tunnel": ("true", "tunnel", True),
     "contact": ("192.0.2.7", "contact", "192.0.2.7"),
     "env.NCCL_DEBUG": ("INFO", "env", (("NCCL_DEBUG", "INFO"),)),
 }

@@ -65,7 +65,7 @@ async def _listen(address: str, ports: tuple[int, ...]) -> asyncio.Server:
     first, last = ports or (0, 0)
     for port in range(last, first - 1, -1):
         try:
-            return await asyncio.start_server(_hang_up, address, port)
+            return await asyncio.start_server(_answer, address, port)
         except OSError as problem:
             if problem.errno != errno.EADDRINUSE:
                 raise
@@ -92,5 +92,6 @@ def _resolved(interface: str) -> str:
     raise OSError(f"its interface {interface} has no address")
 
 
-async def _hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.write(b"\n")  # a port that SSH forwards takes connections also where nothing listens
     writer.close()

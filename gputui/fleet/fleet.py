@@ -219,7 +219,7 @@ class Fleet:
                 self.scheduler_wanted,
                 changed=self._host_changed,
                 received=self._received,
-                listen_at=self._ways.listen_at,
+                find_ways=self._ways.find,
                 ask=self._ask,
             )
             self.free_gpus.look(self._hosts[host.name])

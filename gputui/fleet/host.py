@@ -17,12 +17,13 @@ from typing import Any
 
 from gputui.errors import HostError
 from gputui.fleet import checks
-from gputui.fleet.addresses import bracketed
+from gputui.fleet.addresses import LOOPBACK, bracketed
 from gputui.fleet.checks import Finding, Verdict
 from gputui.fleet.claiming import HostClaims
 from gputui.fleet.deploy.start_agent import Opener
 from gputui.fleet.session import END_S, OUTPUT_COUNTS, AgentSession, OpenedAgent, end
 from gputui.fleet.stages import FleetSettings, Question, Stages
+from gputui.fleet.tunnel import Tunnel
 from gputui.model.examination import ExaminedHost
 from gputui.model.hosts import Host
 from gputui.model.plain_text import safe
@@ -60,8 +61,8 @@ ON_THE_WAY = (
 
 
 HostChanged = Callable[["FleetHost", bool], None]
-ListenAt = Callable[["FleetHost", AgentSession, int, str], Awaitable[str]]
-"""Finds where a host's workers listen, as `Ways.listen_at` does."""
+FindWays = Callable[["FleetHost", AgentSession, int], Awaitable[None]]
+"""Finds where a host's workers listen, and how they reach the scheduler, as `Ways.find` does."""
 
 
 class FleetHost:
@@ -78,7 +79,7 @@ class FleetHost:
         *,
         changed: HostChanged,
         received: Callable[["FleetHost", FromAgent], None],
-        listen_at: ListenAt,
+        find_ways: FindWays,
         ask: Callable[[str, Question], Awaitable[str | None]],
     ) -> None:
         """Begin to reach the host; once `scheduler_wanted`, it waits in `checking` for its port.
@@ -100,6 +101,10 @@ class FleetHost:
         """Where others reach the host: the far end of it. 127.0.0.1 for this machine."""
         self.listen_address = ""
         """Where its workers listen: there, at an address of its own, or as its line says."""
+        self.tunnel: Tunnel | None = None
+        """Leads to its workers through SSH, where no other way is open."""
+        self.settled = asyncio.Event()
+        """Set once it is known whether its workers need that, or that it has none."""
         self.was_ready = False
         """Whether it has been ready, and not failed since."""
         self.lease_over = False
@@ -110,7 +115,7 @@ class FleetHost:
         self._settings = settings
         self._opener = opener
         self._changed, self._message_received = changed, received
-        self._listen_at, self._ask = listen_at, ask
+        self._find_ways, self._ask = find_ways, ask
         self._owners = owners
         self._status = HostStatus(host.name, HostState.RESOLVING, time.time())
         self._lease_timer: asyncio.TimerHandle | None = None
@@ -153,10 +158,13 @@ class FleetHost:
         """`tls://host:port` of the scheduler, as this host reaches it; "" before it is known."""
         if not self._scheduler_port.done():
             return ""
-        return f"tls://{bracketed(self._scheduler_host)}:{self._scheduler_port.result()}"
+        if self.tunnel is not None:
+            return f"tls://{LOOPBACK}:{self.tunnel.scheduler_port}"
+        return f"tls://{bracketed(self.scheduler_host)}:{self._scheduler_port.result()}"
 
     @property
-    def _scheduler_host(self) -> str:
+    def scheduler_host(self) -> str:
+        """Where the scheduler is, as this host reaches it without a tunnel."""
         return self._settings.scheduler_host or self.local_address
 
     def send(self, message: ToAgent) -> bool:
@@ -169,12 +177,10 @@ class FleetHost:
 
     def start_workers(self, specs: tuple[WorkerSpec, ...], listen_host: str) -> bool:
         """Have the agent start workers that listen there; return False as `send` does."""
-        own = self.host
-        return self.send(
-            StartWorkers(
-                specs, self.scheduler_address, listen_host, own.ports, bracketed(own.contact)
-            )
-        )
+        ports, contact = self.host.ports, bracketed(self.host.contact)
+        if self.tunnel is not None:
+            ports, contact = self.tunnel.ports, ""
+        return self.send(StartWorkers(specs, self.scheduler_address, listen_host, ports, contact))
 
     def took_output(self, characters: int) -> None:
         """Read on, though the agent sends much: this output of a program was waited for."""
@@ -211,6 +217,7 @@ class FleetHost:
         False where it was out of reach, or did not say so in time: its lease ends it then.
         """
         self._stopping = True
+        self.settled.set()
         sent, was_ready = self.send(Shutdown(grace_s)), self.was_ready
         done, _ = await asyncio.wait({self._life}, timeout=grace_s + END_S if sent else 0)
         await self._tasks.close()
@@ -239,7 +246,7 @@ class FleetHost:
         )
         opened = await self._opener.open(self.host, stages)
         if opened.far_address != self.far_address:
-            self.listen_address = ""
+            self.listen_address, self.tunnel = "", None
         self.local_address, self.far_address = opened.local_address, opened.far_address
         session = AgentSession(opened, stages, self._settings, self._received, self._quiet)
         self._session = session
@@ -257,6 +264,8 @@ class FleetHost:
                 self._losses = 0
             self._session = None
             await asyncio.shield(opened.channel.close())
+            if opened.connection is not None:
+                await asyncio.shield(opened.connection.close())
 
     async def _make_ready(self, session: AgentSession, opened: OpenedAgent) -> None:
         """Configure the agent, check its facts, and have it try the ways that workers need."""
@@ -287,13 +296,8 @@ class FleetHost:
         if not self._scheduler_port.done():
             self._entered(HostState.CHECKING, "waiting for the scheduler")
         port = await asyncio.shield(self._scheduler_port)
-        there = f"{bracketed(self._scheduler_host)}:{port}"
-        why = f"{self.far_address or self.name} cannot reach the scheduler at {there}"
-        reached = await session.reach(self._scheduler_host, port, why, checks.PORT_HINT)
-        if reached.error:
-            raise stages.error(f"{why}: {reached.error}", checks.PORT_HINT)
-        if not self.listen_address:
-            self.listen_address = await self._listen_at(self, session, port, reached.local_address)
+        await self._find_ways(self, session, port)
+        self.settled.set()
         session.ready = True
         self._become(HostState.READY)
 
@@ -326,6 +330,11 @@ class FleetHost:
         found = [clock.text] if clock.verdict is Verdict.DOUBTFUL else []
         found += checks.warnings(self.host, facts, self._settings, workers=workers)
         self._status = replace(self._status, warnings=tuple(map(safe, found)))
+
+    def warn(self, text: str) -> None:
+        """Show another warning."""
+        warnings = (*self._status.warnings, safe(text))
+        self._status = replace(self._status, warnings=warnings)
 
     def _check(self, facts: Facts, stages: Stages) -> None:
         """Raise HostError where the host can run no worker."""
@@ -372,6 +381,7 @@ class FleetHost:
         self._fail(HostError(self.name, self.state, words(error)))
 
     def _fail(self, error: HostError) -> None:
+        self.settled.set()
         if self.was_ready:
             self._lose(0.0)
         how = {"stderr_tail": error.stderr_tail, "failed_stage": str(error.stage)}

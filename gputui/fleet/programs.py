@@ -349,6 +349,6 @@ def _on_cpus(hosts: Iterable[FleetHost], wanted: Wanted) -> tuple[Share, ...]:
 
 def _address_for(first: FleetHost, others: Iterable[FleetHost]) -> str:
     """Return where a host is reached by others."""
-    address = first.listen_address or first.far_address
+    address = first.far_address if first.tunnel else first.listen_address or first.far_address
     elsewhere = [each for each in others if not is_loopback(each.far_address)]
     return elsewhere[0].local_address if elsewhere and is_loopback(address) else address

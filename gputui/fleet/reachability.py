@@ -11,8 +11,10 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from itertools import islice
 from typing import Any, NamedTuple
 
+from gputui.errors import HostError
 from gputui.fleet import checks
 from gputui.fleet.addresses import (
+    LOOPBACK,
     bracketed,
     is_loopback,
     is_of_a_host,
@@ -22,7 +24,9 @@ from gputui.fleet.addresses import (
 from gputui.fleet.host import FleetHost
 from gputui.fleet.session import AgentSession
 from gputui.fleet.stages import Stages
+from gputui.fleet.tunnel import AT_LEAST, FreePorts, Tunnel, answers
 from gputui.model.hosts import Host
+from gputui.model.plan import usual_workers
 from gputui.model.snapshot import HostState
 from gputui.protocol.agent import Listen, Listening, Reach, Reached
 
@@ -42,6 +46,13 @@ HINT = (
 
 
 LISTEN_HINT = "listen=ADDRESS or interface=NAME on its line names one that it has"
+
+
+FORWARDING_HINT = "AllowTcpForwarding in its sshd_config lets SSH forward ports"
+APART_HINT = (
+    "write '* tunnel=true' above all lines, and all go through this machine; or let their workers "
+    "in (worker-ports=40000-40100), or start the cluster inside: gputui up --on HOST"
+)
 
 
 AskAgent = Callable[[Listen | Reach], Awaitable[Any]]
@@ -79,6 +90,7 @@ class Ways:
         self._own_address = own_address
         self._out_of_patience = out_of_patience
         self._waiting_since: float | None = None
+        self._free_ports = FreePorts()
 
     def own_address(self, end: str) -> str:
         """Return where workers of this machine listen, for other machines.
@@ -97,7 +109,7 @@ class Ways:
         `PATIENCE_S`, this machine's address on its default route.
         """
         address = host.listen_address or host.far_address
-        if not is_loopback(address):
+        if host.tunnel is not None or not is_loopback(address):
             return bracketed(address)
         others = [each for each in self._hosts.values() if not _is_here(each)]
         if not others:
@@ -115,31 +127,102 @@ class Ways:
             self._own_address = found
         return bracketed(found)
 
-    async def listen_at(
-        self, host: FleetHost, session: AgentSession, scheduler_port: int, own_end: str
-    ) -> str:
-        """Return where a host's workers listen; raises HostError where others do not reach them.
+    async def find(self, host: FleetHost, session: AgentSession, scheduler_port: int) -> None:
+        """Find where a host's workers listen, and how they reach the scheduler; raises HostError.
 
-        `own_end` is the host's end of the way to the scheduler: where it was reached may be the
-        address of a machine before it, which forwards a port.
+        Where a firewall is between it and this machine they go through the SSH connection.
         """
-        stages, given = session.stages, host.host.listen
-        address = given or await self._address_for_others(host, session, scheduler_port)
-        if is_loopback(address):
-            return address
-        late = f"its agent opened no port at {address} within {stages.timeout_s:g} s"
-        async with stages.enter(HostState.CHECKING, late):
-            opened = await session.ask(Listen(address, host.host.ports))
-            if opened.error and not given and is_of_a_host(own_end):
-                opened = await session.ask(Listen(own_end, host.host.ports))
-        if opened.error:
-            raise stages.error(cannot_listen(opened), LISTEN_HINT)
-        address = str(opened.address or opened.host)
-        async with stages.enter(HostState.CHECKING, "the ways to its workers: no answer"):
-            end = End.of(host.host, address, host.ask_agent)
-            if closed := await self._closed(host, end, opened.port, stages):
-                raise stages.error(closed, HINT)
-        return address
+        wish, connection = host.host.tunnel, session.connection
+        why = host.tunnel.why if host.tunnel else "tunnel=true"
+        if not wish and host.tunnel is None:
+            shut = await self._find_direct(host, session, scheduler_port)
+            if shut is None:
+                return
+            if wish is False or connection is None or host.listen_address:
+                raise shut
+            why = shut.reason
+            host.settled.set()
+            for other in list(self._hosts.values()):  # one that needs no tunnel comes first
+                await other.settled.wait()
+        await self._find_tunnel(host, session, scheduler_port, why)
+        if connection is not None:
+            host.warn(f"its workers go through its SSH connection: {why}")
+
+    async def _find_direct(
+        self, host: FleetHost, session: AgentSession, scheduler_port: int
+    ) -> HostError | None:
+        """Return why this machine and the host do not reach each other; None where they do.
+
+        Raises HostError where it fails otherwise.
+        """
+        stages, line = session.stages, host.host
+        there = f"{bracketed(host.scheduler_host)}:{scheduler_port}"
+        why = f"{host.far_address or host.name} cannot reach the scheduler at {there}"
+        reached = await session.reach(host.scheduler_host, scheduler_port, why, checks.PORT_HINT)
+        if reached.error:
+            return stages.error(f"{why}: {reached.error}", checks.PORT_HINT)
+        if host.listen_address:
+            return None
+        address = line.listen or await self._address_for_others(host, session, scheduler_port)
+        if not is_loopback(address):
+            late = f"its agent opened no port at {address} within {stages.timeout_s:g} s"
+            async with stages.enter(HostState.CHECKING, late):
+                opened = await session.ask(Listen(address, line.ports))
+                if opened.error and not line.listen and is_of_a_host(reached.local_address):
+                    # It was reached at the address of a machine before it, which forwards a port.
+                    opened = await session.ask(Listen(reached.local_address, line.ports))
+            if opened.error:
+                raise stages.error(cannot_listen(opened), LISTEN_HINT)
+            address = opened.address or opened.host
+            async with stages.enter(HostState.CHECKING, "the ways to its workers: no answer"):
+                end = End.of(line, address, host.ask_agent)
+                if shut := await from_here(host.local_address, end, opened.port):
+                    return stages.error(shut, HINT)
+                if shut := await self._closed(host, end, opened.port, stages):
+                    raise stages.error(shut, HINT)
+        if others := self._others(host, through_ssh=True):
+            raise stages.error(apart(others[0], host.name), APART_HINT)
+        host.listen_address = address
+        return None
+
+    async def _find_tunnel(
+        self, host: FleetHost, session: AgentSession, scheduler_port: int, why: str
+    ) -> None:
+        """Open the ways through a host's SSH connection; raises HostError."""
+        stages, connection = session.stages, session.connection
+        assert host.capacity is not None
+        try:
+            async with stages.enter(HostState.CHECKING, f"{why}; through SSH: no answer"):
+                workers = usual_workers(host.host, host.capacity)
+                count = max(AT_LEAST, 2 * workers)
+                tunnel = host.tunnel or Tunnel(why, host.host.ports or self._free_ports.take(count))
+                await tunnel.open(connection, scheduler_port)
+                opened = await session.ask(Listen(LOOPBACK, tunnel.ports))
+                reached = await session.ask(Reach(LOOPBACK, tunnel.scheduler_port, CONNECT_S))
+                if problem := opened.error or reached.error:
+                    raise OSError(problem)
+                if connection is not None and not await answers(opened.port):
+                    raise OSError(f"nothing comes through port {opened.port}")
+                if others := self._others(host, through_ssh=False):
+                    raise stages.error(apart(host.name, others[0]), APART_HINT)
+                host.tunnel, host.listen_address = tunnel, LOOPBACK
+                for other in [each.tunnel for each in self._hosts.values() if each.tunnel]:
+                    if other is not tunnel:
+                        await tunnel.lead_to(other)
+                        await other.lead_to(tunnel)
+                        stages.progress()
+        except OSError as error:
+            problem = error.strerror or str(error)
+            raise stages.error(f"{why}; through SSH: {problem}", FORWARDING_HINT) from error
+
+    def _others(self, host: FleetHost, *, through_ssh: bool) -> list[str]:
+        """Return the other hosts whose workers go through SSH, or those whose do not."""
+        return [
+            each.name
+            for each in self._hosts.values()
+            if each.listen_address and (each.tunnel is not None) is through_ssh
+            if each is not host and each.state is not HostState.FAILED
+        ]
 
     async def _address_for_others(
         self, host: FleetHost, session: AgentSession, scheduler_port: int
@@ -175,11 +258,9 @@ class Ways:
     async def _closed(self, host: FleetHost, end: End, port: int, stages: Stages) -> str:
         """Return the first way to or from a host's workers that is closed; "" for none.
 
-        The host listens on `port`. It is tried with this machine, and with the hosts that have
-        passed or pass meanwhile.
+        The host listens on `port`. It is tried with the hosts that have passed or pass meanwhile.
         """
-        error = await from_here(host.local_address, end, port)
-        tried: list[str] = []
+        error, tried = "", list[str]()
         while not error and (others := self._passed(host, tried)):
             tried += [other.name for other in others]
             errors = await asyncio.gather(*(_both_ways(end, port, other) for other in others))
@@ -232,6 +313,14 @@ async def open_port(end: End) -> Listening:
     """Have a host open a port; its number is 0 where it does not."""
     opened: Listening | None = await _answer(end, end.listen)
     return opened or Listening(end.listen.host, 0)
+
+
+def apart(behind: str, other: str) -> str:
+    """Describe two hosts of which one goes through SSH, and the other does not."""
+    return (
+        f"{behind} is reached by SSH only, so its workers and those of {other} cannot reach "
+        "each other"
+    )
 
 
 def cannot_listen(opened: Listening) -> str:

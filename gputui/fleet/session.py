@@ -121,6 +121,19 @@ class Greeting:
     """The same on machines that share the home."""
 
 
+class Forwarding(Protocol):
+    """An SSH connection that forwards ports, of the loopback addresses of its two ends."""
+
+    async def forward_port(self, host: str, port: int, own: int = 0) -> int:
+        """Return a port here that leads to one that the other end sees; raises OSError."""
+
+    async def forward_back(self, port: int, there: int = 0) -> int:
+        """Return a port there that leads to one here; raises OSError."""
+
+    async def close(self) -> None:
+        """Forward no more."""
+
+
 @dataclass(frozen=True, slots=True)
 class OpenedAgent:
     """A channel that has shown its marker, and the addresses of its two ends."""
@@ -134,6 +147,8 @@ class OpenedAgent:
     """How far the host's clock is ahead of ours."""
     shell_s: float = 0.0
     """How long the host's login shell and Python took to start."""
+    connection: Forwarding | None = None
+    """None for an agent of this machine."""
 
 
 class LocalStream:
@@ -198,7 +213,7 @@ class AgentSession:
         quiet: Callable[[float], None],
     ) -> None:
         """Call `received` with all but answers, `quiet` with the seconds since the last message."""
-        self.channel = opened.channel
+        self.channel, self.connection = opened.channel, opened.connection
         self.stages = stages
         self.heard_at = time.monotonic()
         """When the agent last said something, by the monotonic clock."""

@@ -48,6 +48,8 @@ class Host:
     """The first and the last port that its workers listen on; () is any."""
     contact: str = ""
     """Where others reach its workers; "" is where they listen."""
+    tunnel: bool | None = None
+    """Whether its workers go through the SSH connection; None is where no other way is open."""
     env: tuple[tuple[str, str], ...] = ()
     line: int = 0
     address: str = ""
@@ -383,6 +385,13 @@ def _interface(value: str) -> str:
     return value
 
 
+def _switch(value: str) -> bool:
+    """Parse true or false."""
+    if value not in ("true", "false"):
+        raise ValueError("write true or false")
+    return value == "true"
+
+
 def _ports(value: str) -> tuple[int, ...]:
     """Parse a range of ports, or one.
 
@@ -408,5 +417,6 @@ OPTIONS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "interface": ("listen", _interface),
     "worker-ports": ("ports", _ports),
     "contact": ("contact", _address),
+    "tunnel": ("tunnel", _switch),
 }
 """Key → field, and a parser that raises ValueError with what to write."""

@@ -17,6 +17,7 @@ class Known:
     far_address: str = ""
     listen_address: str = ""
     state: HostState = HostState.READY
+    tunnel: None = None
 
 
 LOCAL = Known("127.0.0.1", "127.0.0.1")

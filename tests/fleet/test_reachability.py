@@ -103,7 +103,7 @@ async def test_a_host_whose_workers_this_machine_cannot_reach_is_named_with_both
 ) -> None:
     shut, open_, _ = namespace_hosts.hosts
     with namespace_hosts.firewall(shut):
-        lines = [Host(each.name, gpus=()) for each in (shut, open_)]
+        lines = [Host(each.name, gpus=(), tunnel=False) for each in (shut, open_)]
         async with came_up(namespace_hosts.config, *lines) as found:
             assert found[open_.name].state is HostState.READY, found[open_.name].reason
             reason = found[shut.name].reason
@@ -124,6 +124,27 @@ async def test_a_host_that_is_shut_fails_alone_whoever_is_checked_first(
                 assert {name for name, it in up.items() if it.state is HostState.FAILED} == {
                     shut.name
                 }
+
+
+@pytest.mark.parametrize("out", [True, False])
+async def test_a_host_that_lets_in_ssh_only_has_its_workers_go_through_that(
+    namespace_hosts: Namespaces, out: bool
+) -> None:
+    shut = namespace_hosts.hosts[0]
+    with namespace_hosts.firewall(shut, out=out):
+        async with came_up(namespace_hosts.config, Host(shut.name, gpus=())) as found:
+            assert found[shut.name].state is HostState.READY, found[shut.name].reason
+            (warning,) = found[shut.name].warnings
+            assert warning.startswith("its workers go through its SSH connection: ")
+            assert ": no answer within" in warning
+
+
+async def test_hosts_that_all_go_through_ssh_come_up(namespace_hosts: Namespaces) -> None:
+    names = ["localhost", *(each.name for each in namespace_hosts.hosts)]
+    lines = [Host(each, gpus=(), tunnel=True) for each in names]
+    with namespace_hosts.firewall(namespace_hosts.hosts[0], out=False):
+        async with came_up(namespace_hosts.config, *lines) as found:
+            assert [each.reason for each in found.values()] == ["", "", "", ""]
 
 
 async def test_two_hosts_without_a_route_between_them_are_named(

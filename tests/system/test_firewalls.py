@@ -90,3 +90,21 @@ def test_workers_behind_a_router_are_reached_at_the_address_that_it_forwards(
     assert done.returncode == 0, done.stderr
     assert set(workers_of(gputui)) == {f"tls://{outside}:40000", f"tls://{outside}:40001"}
     gputui.assert_nothing_left()
+
+
+@pytest.mark.slow
+def test_hosts_that_let_in_ssh_only_compute_together_through_this_machine(
+    gputui: Command, namespace_hosts: Namespaces
+) -> None:
+    first, second, _ = namespace_hosts.hosts
+    file = lines(gputui, namespace_hosts, "", "")
+    with (
+        namespace_hosts.firewall(first, out=False),
+        namespace_hosts.firewall(second, out=False),
+    ):
+        done = gputui(file, "--run", "svd", "-p", "rows=20000", "-p", "cols=50", "--json")
+    assert done.returncode == 0, done.stderr
+    assert len(json.loads(done.stdout)["workers"]) == 4, log(gputui)
+    assert all(each.startswith("tls://127.0.0.1:") for each in workers_of(gputui))
+    assert "host1: ready: its workers go through its SSH connection: " in log(gputui)
+    gputui.assert_nothing_left()

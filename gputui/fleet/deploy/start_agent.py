@@ -114,7 +114,9 @@ class AgentOpener:
                 )
             undo.pop_all()
         local_address = connection.local_address or own_end(greeting.client)
-        return OpenedAgent(channel, local_address, far_address, greeting, ahead_s, took_s)
+        return OpenedAgent(
+            channel, local_address, far_address, greeting, ahead_s, took_s, connection
+        )
 
     async def close(self) -> None:
         """Close the connections to jump hosts."""

@@ -176,12 +176,23 @@ class SshConnection:
         except ValueError as error:  # half of a surrogate pair
             raise OSError(0, f"{there!a} is no path") from error
 
-    async def forward_port(self, host: str, port: int) -> int:
+    async def forward_port(self, host: str, port: int, own: int = 0) -> int:
         """Return a port of the loopback address here that leads to one that the other end sees.
 
-        Raises OSError where no port is available.
+        It is `own` where that is given. Raises OSError where no port is available.
         """
-        listener = await self.ssh.forward_local_port(LOOPBACK, 0, host, port)
+        listener = await self.ssh.forward_local_port(LOOPBACK, own, host, port)
+        return int(listener.get_port())
+
+    async def forward_back(self, port: int, there: int = 0) -> int:
+        """Return a port of the loopback address there that leads to `port` of it here.
+
+        It is `there` where that is given. Raises OSError where the server does not forward it.
+        """
+        try:
+            listener = await self.ssh.forward_remote_port(LOOPBACK, there, LOOPBACK, port)
+        except asyncssh.Error as error:
+            raise OSError(0, error.reason) from error
         return int(listener.get_port())
 
     def keep_alive(self, interval_s: float, count: int) -> None:
@@ -283,7 +294,7 @@ class ControlMaster:
     def __init__(self, path: str, destination: tuple[str, ...]) -> None:
         self._path = Path(path)
         self._destination = destination
-        self._forwarded: list[str] = []
+        self._forwarded: list[tuple[str, ...]] = []
         self.turns = asyncio.Semaphore(THROUGH_A_JUMP_HOST)
 
     @property
@@ -306,17 +317,25 @@ class ControlMaster:
 
     async def forward_socket(self, path: str, there: str) -> None:
         """Have a Unix socket at `path` here lead to the one at `there`; raises OSError."""
-        await self._forward(f"{path}:{there}")
+        await self._forward("-L", f"{path}:{there}")
 
-    async def forward_port(self, host: str, port: int) -> int:
+    async def forward_port(self, host: str, port: int, own: int = 0) -> int:
         """Return a port of the loopback address here that leads to one that the other end sees.
 
-        Raises OSError where no port is available.
+        It is `own` where that is given. Raises OSError where no port is available.
         """
-        with socket.create_server((LOOPBACK, 0)) as server:
-            own: int = server.getsockname()[1]
-        await self._forward(f"{LOOPBACK}:{own}:{bracketed(host)}:{port}")
+        with socket.create_server((LOOPBACK, own)) as server:
+            own = server.getsockname()[1]
+        await self._forward("-L", f"{LOOPBACK}:{own}:{bracketed(host)}:{port}")
         return own
+
+    async def forward_back(self, port: int, there: int = 0) -> int:
+        """Return a port of the loopback address there that leads to `port` of it here.
+
+        It is `there` where that is given. Raises OSError where the server does not forward it.
+        """
+        said = await self._forward("-R", f"{LOOPBACK}:{there}:{LOOPBACK}:{port}")
+        return there or int(said)
 
     def keep_alive(self, interval_s: float, count: int) -> None:
         """Do nothing: the ssh that holds the connection has its own settings for that."""
@@ -324,13 +343,15 @@ class ControlMaster:
     async def close(self) -> None:
         """End the forwardings; the connection stays, as it is the user's."""
         while self._forwarded:
-            await run(self._ssh("-O", "cancel", "-L", self._forwarded.pop()), BOUND_S)
+            await run(self._ssh("-O", "cancel", *self._forwarded.pop()), BOUND_S)
 
-    async def _forward(self, what: str) -> None:
-        ended = await run(self._ssh("-O", "forward", "-L", what), BOUND_S)
+    async def _forward(self, *what: str) -> str:
+        """Forward, and return the output of ssh: the port that the server chose."""
+        ended = await run(self._ssh("-O", "forward", *what), BOUND_S)
         if ended.status:
-            raise OSError(0, f"{what}: {'; '.join(ended.last_log_lines)}")
+            raise OSError(0, f"{what[1]}: {'; '.join(ended.last_log_lines)}")
         self._forwarded.append(what)
+        return ended.output
 
     def _ssh(self, *options: str) -> list[str]:
         own = ("-S", str(self._path), "-o", "ControlMaster=no")

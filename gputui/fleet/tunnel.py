@@ -1,0 +1,88 @@
+"""The ways of a host's workers through the SSH connection to it, where no other is open.
+
+They lead from loopback to loopback, by the same port numbers, so that an address of a worker means
+the same on all machines:
+
+    here 127.0.0.1:p ──SSH──▶ 127.0.0.1:p there, where a worker listens
+    127.0.0.1:any there ──SSH──▶ the scheduler here
+    127.0.0.1:q there ──SSH──▶ 127.0.0.1:q here ──SSH──▶ a worker of another such host
+
+TLS is between the two ends, as elsewhere: Dask checks who signed a certificate, not its name.
+"""
+
+import asyncio
+import itertools
+import random
+import socket
+from collections.abc import Iterable
+from contextlib import ExitStack, closing, suppress
+
+from gputui.fleet.addresses import LOOPBACK
+from gputui.fleet.session import Forwarding
+
+FIRST, LAST = 10_000, 32_000
+"""The ports that are chosen from: the kernel gives connections others. Source: ip(7)."""
+AT_LEAST = 16
+TRIES = 100
+ANSWER_S = 4.0
+
+
+class FreePorts:
+    """Ranges of ports that nothing here has, each given once."""
+
+    def __init__(self) -> None:
+        self._next = itertools.count(random.randrange(0, LAST - FIRST))
+
+    def take(self, count: int) -> tuple[int, int]:
+        """Return the first and the last of so many ports; raises OSError."""
+        for _ in range(TRIES):
+            numbers = [FIRST + next(self._next) % (LAST - FIRST) for _ in range(count)]
+            with suppress(OSError), ExitStack() as servers:
+                for number in numbers:
+                    servers.enter_context(socket.create_server((LOOPBACK, number)))
+                if numbers[-1] - numbers[0] == count - 1:
+                    return numbers[0], numbers[-1]
+        raise OSError(f"{count} ports in a row are not free here")
+
+
+class Tunnel:
+    """The ways of one host, over each connection to it in turn; None is this machine itself."""
+
+    def __init__(self, why: str, ports: tuple[int, ...]) -> None:
+        """Lead to workers that listen on these ports, from the first to the last."""
+        self.why, self.ports = why, ports
+        self.scheduler_port = 0
+        """Where the scheduler is on the host's loopback."""
+        self._connection: Forwarding | None = None
+        self._back: set[int] = set()
+
+    @property
+    def numbers(self) -> Iterable[int]:
+        """All the ports."""
+        return range(self.ports[0], self.ports[1] + 1)
+
+    async def open(self, connection: Forwarding | None, scheduler_port: int) -> None:
+        """Open the ways between this machine and the host; raises OSError."""
+        self._connection, self._back = connection, set()
+        self.scheduler_port = scheduler_port
+        if connection is not None:
+            self.scheduler_port = await connection.forward_back(scheduler_port)
+            for port in self.numbers:
+                await connection.forward_port(LOOPBACK, port, own=port)
+
+    async def lead_to(self, other: "Tunnel") -> None:
+        """Open the ways from the host to the workers of another; raises OSError."""
+        connection, new = self._connection, {*other.numbers} - self._back
+        self._back |= new
+        if connection is not None:
+            await asyncio.gather(*(connection.forward_back(port, port) for port in new))
+
+
+async def answers(port: int) -> bool:
+    """Return whether an agent answers at a port of the loopback address here."""
+    with suppress(OSError, TimeoutError):
+        async with asyncio.timeout(ANSWER_S):
+            reader, writer = await asyncio.open_connection(LOOPBACK, port)
+            with closing(writer):
+                return bool(await reader.read(1))
+    return False
