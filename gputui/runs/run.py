@@ -129,7 +129,7 @@ class OngoingRun:
         self.snapshot: Snapshot | None = None
         """The newest."""
         self.recorder = FlightRecorder(() if is_program(request.name) else None)
-        self._began_at = self._written_at = time.monotonic()
+        self._began_at = self._written_at = self._looked_at = time.monotonic()
         self._bars = bars
         self._joined = connection.attached.started_at < recording.record.started_at
         """Whether the cluster ran before: what its workers printed then is not this run's."""
@@ -212,6 +212,9 @@ class OngoingRun:
             worker = worker or next(reversed([*self._printed, *self._crashes]), "")
             log = (*self._crashes.get(worker, ()), *self._printed.get(worker, ()))
             more["failure"] = error.failure(worker, log)
+        if (last := self.snapshot) is not None:  # its readings hold until now
+            ended_at = last.taken_at + time.monotonic() - self._looked_at
+            self.recorder.look(replace(last, taken_at=ended_at, spans=()))
         self.recording.took(self.recorder.usage, telemetry := self.recorder.telemetry)
         self.recording.end(
             _state(error), restarts=self.restarts, workers=self.settled.workers, **more
@@ -250,7 +253,7 @@ class OngoingRun:
     def _record(self, snapshot: Snapshot) -> None:
         """Record a snapshot, and write the telemetry now and then."""
         self.recorder.look(snapshot)
-        now = time.monotonic()
+        now = self._looked_at = time.monotonic()
         if now - self._written_at > max(TELEMETRY_EVERY_S, (now - self._began_at) / 20):
             self._written_at = now
             self.recording.took(self.recorder.usage, self.recorder.telemetry)

@@ -67,7 +67,7 @@ def test_a_programs_record_says_what_exactly_its_gpus_took(gputui: Command) -> N
     used = json.loads(gputui("runs", "last", "--json").stdout)["usage"]
     assert [each["name"] for each in used["devices"]] == ["localhost:gpu1", "localhost:gpu2"]
     assert used["device_memory_peak_bytes"] == 130 * 2**20
-    assert used["gpu_hours"] * 3600 > 2 * 2.0
+    assert 2 * 2.9 < used["gpu_hours"] * 3600 < 2 * 5.0
     assert used["energy_wh"] == pytest.approx(360 * used["gpu_hours"], rel=0.03)
 
 
