@@ -22,8 +22,9 @@ from gputui.model.snapshot import (
     TaskSpan,
     WorkerState,
 )
-from gputui.model.usage import Idle, Usage
+from gputui.model.usage import Idle, Usage, Way
 from gputui.runs import records
+from gputui.runs.facts import usage_facts
 from gputui.runs.recorder import FlightRecorder
 from gputui.runs.trace import chrome_trace
 from tests.tui.build import EPOCH, GIB, device, host, snapshot, worker
@@ -120,7 +121,9 @@ BUSY = SchedulerStatus(SchedulerState.BUSY)
         (Idle.SCHEDULER, {"queued": 4}),
         (Idle.PAUSED, {"workers": (worker(state=WorkerState.PAUSED),)}),
         (Idle.NO_WORKER, {"workers": (worker(state=WorkerState.CRASHED),)}),
+        (Idle.DATA, {"workers": (worker(executing=1, fetching=True),)}),
         (Idle.UNKNOWN, {"groups": (GROUP,)}),
+        (Idle.TASKS, {"groups": (GROUP,), "workers": (worker(), worker(1, executing=1))}),
     ],
 )
 def test_an_idle_gpu_says_why_as_far_as_that_is_known(why: Idle, values: dict[str, Any]) -> None:
@@ -145,6 +148,23 @@ def test_bytes_are_counted_by_way() -> None:
     at = [replace(cluster(n, *over), hosts=(host("h", *over, reading=net),)) for n in (0, 10)]
     found = seen(*at)
     assert (found.nvlink_bytes, found.network_bytes) == (10_000_000_000, 30_000_000)
+
+
+def test_what_workers_sent_each_other_counts_from_the_runs_beginning() -> None:
+    def at(second: int, **by_worker: tuple[tuple[Way, int], ...]) -> Snapshot:
+        here = [worker(int(name[1:]), moved=moved) for name, moved in by_worker.items()]
+        return cluster(second, workers=tuple(here))
+
+    device_ipc, tls = Way.DEVICE, Way.CONNECTION
+    found = seen(
+        at(0, w0=((device_ipc, 100), (tls, 5))),
+        at(1, w0=((device_ipc, 130), (tls, 5)), w1=((device_ipc, 40),)),
+        at(2, w0=(), w1=((device_ipc, 50),)),
+        at(3, w0=((device_ipc, 2), (tls, 15)), w1=((device_ipc, 50),)),
+    )
+    assert dict(found.moved) == {device_ipc: 30 + 2 + 50, tls: 10}
+    assert found.moved[0][0] is device_ipc
+    assert "CUDA IPC 0.00 GB, TLS 0.00 GB between workers" in usage_facts(found)["moved"]
 
 
 def test_the_slowest_prefixes_are_of_tasks_that_ran_during_it_also_of_forgotten_groups() -> None:

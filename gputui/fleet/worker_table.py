@@ -372,5 +372,7 @@ def _status(
         current_task=counts.current_task if counts else None,
         task_since=counts.task_since if counts else None,
         silent_for_s=silent_s,
+        fetching=counts is not None and counts.fetching,
+        moved=counts.moved if counts else (),
         stopped=reading.stopped,
     )

@@ -31,7 +31,7 @@ from gputui.model.bounds import (
 )
 from gputui.model.failure import Failure
 from gputui.model.readings import UNREAD, DeviceReading, HostReading
-from gputui.model.usage import Usage
+from gputui.model.usage import Moved, Usage
 
 
 class HostState(StrEnum):
@@ -179,6 +179,11 @@ class WorkerStatus:
     """How long its heartbeats to the scheduler have been missing; 0 while they come."""
     stopped: bool = False
     """Whether a signal has stopped its process (SIGSTOP): it is silent from then on."""
+
+    fetching: bool = False
+    """Whether it computes nothing, and fetches results from other workers."""
+    moved: Moved = ()
+    """What came to it from other workers since it started."""
 
     @property
     def threads_percent(self) -> float | None:

@@ -20,11 +20,26 @@ from gputui.model.bounds import (
 )
 
 
+class Way(StrEnum):
+    """The ways of a value from worker to worker."""
+
+    CONNECTION = "TLS"
+    """As bytes over Dask's comm."""
+    MEMORY_FILE = "shared memory"
+    DEVICE = "CUDA IPC"
+    """By a handle: over NVLink or PCIe, or within a GPU."""
+
+
+Moved = Some[tuple[Way, Bytes]]
+"""Bytes by the way that they went."""
+
+
 class Idle(StrEnum):
     """Why a GPU did nothing, as far as its workers and the scheduler tell."""
 
     NO_WORK = "no work"
     DATA = "waiting for data"
+    TASKS = "waiting for other tasks"
     SCHEDULER = "waiting for the scheduler"
     CPU = "a task computed on the CPU"
     PAUSED = "its worker was paused"
@@ -77,6 +92,8 @@ class Usage:
     host_memory_peak_bytes: Bytes | None = None
     """Of all its workers together."""
     host_memory_mean_bytes: Bytes | None = None
+    moved: Moved = ()
+    """That its workers sent each other."""
     nvlink_bytes: Bytes | None = None
     """That its GPUs sent each other over NVLink."""
     network_bytes: Bytes | None = None

@@ -91,8 +91,9 @@ def way(there: str | None) -> tuple[str, float | None]:
     from distributed import get_worker
 
     from gputui.agent.gpu.nvml import between
+    from gputui.model.usage import Way
     from gputui.presets.workers import pinned_uuid
-    from gputui.worker.transfers.loans import Way, last_ways
+    from gputui.worker.transfers.loans import last_ways
 
     (last,) = last_ways
     if last is Way.DEVICE:

@@ -19,6 +19,7 @@ from gputui.model.bounds import (
     WorkerNumber,
 )
 from gputui.model.snapshot import TaskGroupStatus, TaskSpan
+from gputui.model.usage import Moved
 from gputui.protocol.shared import Delivery, Numbered
 
 
@@ -101,6 +102,10 @@ class WorkerCounts:
     task_since: Moment | None = None
     silent_s: Seconds = 0.0
     """How long its heartbeats have been missing; 0 while they come."""
+    fetching: bool = False
+    """Whether it computes nothing, as it said last, and fetches results from others."""
+    moved: Moved = ()
+    """What came to it from others since it started."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,8 +39,10 @@ def usage_facts(usage: Usage | None) -> dict[str, str]:
     """
     if usage is None:
         return {}
-    moved = (("NVLink", usage.nvlink_bytes), ("network", usage.network_bytes))
-    by_way = [f"{way} {size / 1e9:,.2f} GB" for way, size in moved if size]
+    measured = (("NVLink", usage.nvlink_bytes), ("network", usage.network_bytes))
+    between = ", ".join(_gigabytes(way, size) for way, size in usage.moved if size)
+    by_way = [f"{between} between workers" if between else ""]
+    by_way += [_gigabytes(way, size) for way, size in measured if size]
     idle = f"{usage.idle_s:,.0f} s of all GPUs together: {idle_text(usage.idle_why)}"
     slowest = [
         f"{each.prefix} {each.compute_s:,.1f} s in {each.tasks:,} tasks"
@@ -58,7 +60,7 @@ def usage_facts(usage: Usage | None) -> dict[str, str]:
             usage.host_memory_peak_bytes, usage.host_memory_mean_bytes, " of all workers"
         ),
         "energy": "" if energy_wh is None else f"{energy_wh:,.4g} Wh",
-        "moved": ", ".join(by_way),
+        "moved": "; ".join(filter(None, by_way)),
         "idle": idle if usage.idle_s else "",
         "slowest": "; ".join(slowest),
     }
@@ -83,6 +85,10 @@ def _memory(peak: int | None, mean: int | None, of: str) -> str:
     if peak is None:
         return ""
     return f"{gib(peak)} at most{of}" + ("" if mean is None else f", {gib(mean)} on average")
+
+
+def _gigabytes(way: str, size_bytes: int) -> str:
+    return f"{way} {size_bytes / 1e9:,.2f} GB"
 
 
 def device_rows(usage: Usage | None) -> list[dict[str, Any]]:

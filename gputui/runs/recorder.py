@@ -6,6 +6,7 @@ every second one goes. Time that no snapshot tells of, and a clock that jumps, c
 reads no clock and no file.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,7 +22,7 @@ from gputui.model.snapshot import (
     WorkerState,
     WorkerStatus,
 )
-from gputui.model.usage import DeviceUsage, Idle, PrefixUsage, Usage
+from gputui.model.usage import DeviceUsage, Idle, PrefixUsage, Usage, Way
 
 VERSION = 1
 MOST_ROWS = 80_000
@@ -185,6 +186,9 @@ class FlightRecorder:
         self._host_memory = Mean()
         self._network_bytes = 0.0
         self._tasks = TaskTimes()
+        self._moved = Counter[Way]()
+        self._moved_before: dict[str, dict[Way, int]] = {}
+        """The counts of each worker, when it was last seen."""
         self._spans: list[TaskSpan] = []
         self._spans_seen, self._spans_every = 0, 1
 
@@ -206,6 +210,7 @@ class FlightRecorder:
             if found or (self.uuids is None and None in workers):
                 self._network_bytes += (host.reading.network_receive_bytes_per_s or 0.0) * for_s
         if self.uuids is None:
+            self._count_moved(snapshot.workers)
             resident = [each.rss_bytes for each in snapshot.workers if each.rss_bytes is not None]
             self._host_memory.add(sum(resident) if resident else None, for_s)
         self._tasks.look(snapshot.groups)
@@ -246,6 +251,17 @@ class FlightRecorder:
                 None if power is None else round(power),
             )
         )
+
+    def _count_moved(self, workers: Iterable[WorkerStatus]) -> None:
+        """Count what came to workers since they were last seen; one that started again is at 0."""
+        begun = bool(self._moved_before)
+        for worker in workers:
+            now = dict(worker.moved)
+            before = self._moved_before.get(worker.name, {} if begun else now)
+            for way, size in now.items():
+                known = before.get(way, 0)
+                self._moved[way] += size - known if size >= known else size
+            self._moved_before[worker.name] = now or before
 
     def _end_row(self, at: float) -> None:
         """End a row of every GPU; with too many rows, merge each two."""
@@ -298,6 +314,7 @@ class FlightRecorder:
             host_memory_peak_bytes=_whole(self._host_memory.peak),
             host_memory_mean_bytes=_whole(self._host_memory.value),
             # What one sends another receives.
+            moved=tuple(self._moved.most_common()),
             nvlink_bytes=_whole(sum(device.nvlink_bytes for device in each) / 2) or None,
             network_bytes=_whole(self._network_bytes) or None,
             idle_s=round(sum(idle.values()), 1),
@@ -394,18 +411,19 @@ def _why_all(snapshot: Snapshot) -> Idle | None:
     if scheduler.state is SchedulerState.BUSY or scheduler.queued:
         return Idle.SCHEDULER
     waiting = any(group.waiting for group in snapshot.groups)
-    return None if waiting else Idle.NO_WORK
+    working = any(worker.tasks for worker in snapshot.workers)
+    return Idle.NO_WORK if not waiting else Idle.TASKS if working else None
 
 
 def _why(workers: Sequence[WorkerStatus], why_all: Idle | None) -> Idle:
     """Return why a GPU with these workers does nothing."""
-    if any(worker.executing for worker in workers):
+    if any(worker.executing and not worker.fetching for worker in workers):
         return Idle.CPU
     if any(worker.state is WorkerState.PAUSED for worker in workers):
         return Idle.PAUSED
     if not any(worker.state.up for worker in workers):
         return Idle.NO_WORKER
-    if any(worker.ready for worker in workers):
+    if any(worker.fetching or worker.ready for worker in workers):
         return Idle.DATA  # the scheduler gave it tasks, and none can run yet
     return why_all or Idle.UNKNOWN
 

@@ -35,6 +35,7 @@ from gputui.protocol.forking import CANNOT_LISTEN, WorkerReport
 from gputui.worker.device import Device
 from gputui.worker.stacks import answer_agent
 from gputui.worker.transfers import comm as transfers
+from gputui.worker.transfers.loans import moved_bytes
 
 NO_PORT = "Could not start Worker on host"
 """How Dask's error begins where every port is in use (distributed 2026.8)."""
@@ -235,9 +236,11 @@ def _metrics(
         worker.memory_manager.memory_limit = limit
         if hasattr(worker.data, "fast"):
             worker.data.fast.n = target_bytes(limit)
+    moved = {way.value: size for way, size in moved_bytes.items() if size}
     if device is None:
-        return {"device_uuid": None, "device_managed_bytes": None}
-    return {"device_uuid": device.uuid, "device_managed_bytes": device.memory.device_bytes}
+        return {"moved": moved, "device_uuid": None, "device_managed_bytes": None}
+    held_bytes = device.memory.device_bytes
+    return {"moved": moved, "device_uuid": device.uuid, "device_managed_bytes": held_bytes}
 
 
 def target_bytes(limit: int) -> float:

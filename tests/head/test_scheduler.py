@@ -14,6 +14,7 @@ from gputui.engine.tls import security
 from gputui.head.certificate import make_certificate
 from gputui.head.scheduler.reporter import Reporter, count
 from gputui.head.scheduler.scheduler import Scheduler
+from gputui.model.usage import Way
 from gputui.protocol import VERSION
 from gputui.protocol.scheduler import (
     ConfigureScheduler,
@@ -128,3 +129,24 @@ async def test_a_group_says_what_its_tasks_ask_for_that_nobody_offers(cluster: C
         counts = await counted(cluster, lambda c: any(group.no_worker for group in c.groups))
         assert counts.groups[0].needs == ("FOO",)
         await cluster.client.cancel([asking])
+
+
+async def test_a_worker_that_waits_for_a_result_of_another_is_said_to_fetch(
+    cluster: Cluster,
+) -> None:
+    async with cluster.worker() as owner, cluster.worker() as reader:
+        owner.transfer_outgoing_count_limit = 0
+        value = cluster.client.submit(where, workers=[owner.address])
+        taken = cluster.client.submit(str, value, workers=[reader.address])
+        counts = await counted(cluster, lambda c: any(each.fetching for each in c.workers))
+        assert [each.name for each in counts.workers if each.fetching] == [reader.name]
+        owner.transfer_outgoing_count_limit = 10
+        assert await asyncio.wait_for(taken, 30) == owner.address
+        await counted(cluster, lambda c: not any(each.fetching for each in c.workers))
+
+
+async def test_what_came_to_a_worker_is_counted_by_way(cluster: Cluster) -> None:
+    async with cluster.worker() as worker:
+        worker.metrics["gputui"] = lambda _: {"moved": {"TLS": 7, "CUDA IPC": 9}}
+        counts = await counted(cluster, lambda c: bool(c.workers and c.workers[0].moved))
+        assert dict(counts.workers[0].moved) == {Way.CONNECTION: 7, Way.DEVICE: 9}

@@ -116,6 +116,35 @@ def test_small_values_go_along(client: Client) -> None:
     assert moved(client, lambda: np.arange(10.0), is_mapped) is False
 
 
+def bytes_moved() -> dict[str, int]:
+    """Return what came to this worker, by way."""
+    from gputui.worker.transfers.loans import moved_bytes
+
+    return {way.value: size for way, size in moved_bytes.items()}
+
+
+def counted(client: Client, make: Callable[[], Any]) -> dict[str, int]:
+    """Return by how much the second worker's counts grow with a value of the first one's."""
+    _, reader = workers(client)
+    before = client.run(bytes_moved, workers=[reader])[reader]
+    moved(client, make, lambda value: None)
+    after = client.run(bytes_moved, workers=[reader])[reader]
+    return {way: after[way] - before[way] for way in after if after[way] > before[way]}
+
+
+def test_what_comes_is_counted_by_way(client: Client) -> None:
+    large, small = 8 * NUMBERS, 80_000
+    found = counted(client, lambda: [numbers(), np.arange(10_000)])
+    assert found["shared memory"] == large
+    assert small <= found["TLS"] < small + 10_000, "what goes along is small"
+    assert small <= counted(client, lambda: np.arange(10_000))["TLS"] < 2 * small
+
+
+def test_what_is_asked_for_again_as_bytes_counts_as_bytes(client: Client) -> None:
+    client.run(set_trap)
+    assert counted(client, lambda: Unwilling(numbers()))["TLS"] >= 8 * NUMBERS
+
+
 @pytest.mark.slow
 def test_what_was_moved_counts_once(client: Client) -> None:
     """The owner keeps nothing once the reader has it, and the reader nothing for long."""
@@ -206,3 +235,5 @@ def test_with_the_setting_bytes_nothing_is_mapped() -> None:
     ):
         client.wait_for_workers(2)
         assert moved(client, numbers, is_mapped) is False
+        ((way, size),) = counted(client, numbers).items()
+        assert way == "TLS" and size >= 8 * NUMBERS

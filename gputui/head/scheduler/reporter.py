@@ -11,7 +11,7 @@ import contextlib
 import logging
 import time
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from itertools import chain, islice
 from typing import Any
 
@@ -19,6 +19,7 @@ from distributed.scheduler import TaskGroup, TaskState, WorkerState, heartbeat_i
 
 from gputui.head.scheduler.scheduler import Scheduler
 from gputui.model.snapshot import TaskGroupStatus
+from gputui.model.usage import Way
 from gputui.process.background import Background
 from gputui.protocol.scheduler import (
     Aim,
@@ -181,7 +182,14 @@ def _worker(
         current_task=first.prefix.name if first is not None else None,
         task_since=None if ran_s is None else round(state.last_seen - ran_s, 1),
         silent_s=quiet_s if quiet_s >= bound_s else 0.0,
+        fetching=_fetching(metrics.get("task_counts", {})),
+        moved=tuple((Way(way), size) for way, size in device.get("moved", {}).items()),
     )
+
+
+def _fetching(counts: Mapping[str, int]) -> bool:
+    """Return whether a worker with these tasks, by state, waits for results of others."""
+    return not counts.get("executing") and bool(counts.get("flight") or counts.get("fetch"))
 
 
 def _groups(scheduler: Scheduler, executing: Counter[TaskGroup]) -> tuple[TaskGroupStatus, ...]:

@@ -22,10 +22,12 @@ from typing import Any
 import dask.config
 from distributed.comm.tcp import TLS
 from distributed.protocol.serialize import Serialize
+from distributed.sizeof import safe_sizeof
 from tornado.ioloop import PeriodicCallback
 
 from gputui.engine.overrides import overriding
 from gputui.engine.tls import guard_ports
+from gputui.model.usage import Way
 from gputui.process.background import Background
 from gputui.worker.transfers.cuda_ipc import (
     Loan,
@@ -34,7 +36,7 @@ from gputui.worker.transfers.cuda_ipc import (
     allocations,
     mappings,
 )
-from gputui.worker.transfers.loans import Location, Page, Ticket, Way, came, say_once
+from gputui.worker.transfers.loans import Location, Page, Ticket, came, moved, say_once
 from gputui.worker.transfers.packing import Parts, pack, unpack, worth_lending
 from gputui.worker.transfers.shared_memory import (
     KEPT_BYTES,
@@ -91,13 +93,12 @@ def set_up(*, device: str) -> None:
     Where settings say `bytes`, none lends.
     """
     global _side
+    guard_ports(WorkerComm)
     if dask.config.get("gputui.transfers", "auto") == "bytes":
-        guard_ports()
         return
     page = Page()
     check = bool(dask.config.get("gputui.transfers-check", False))
     _side = Side(page, Location.here(page.descriptor, device=device), check)
-    guard_ports(WorkerComm)
 
 
 @overriding(
@@ -117,19 +118,22 @@ class WorkerComm(TLS):  # type: ignore[misc]
     """As owner: the answer as Dask would send it."""
     _offers: Sequence[Offer] = ()
     """As owner: the files that the reader offered."""
+    _asks = False
+    """As reader: whether the next message answers a get_data."""
     _offered: dict[int, MappedFile] | None = None
     """As reader, while the next message answers a get_data: the offered files."""
 
     def handshake_info(self) -> dict[str, Any]:
-        """Return Dask's own handshake, and this end's location."""
-        assert _side
-        return {**super().handshake_info(), "gputui": asdict(_side.location)}
+        """Return Dask's own handshake, and this end's location if it lends."""
+        own: dict[str, Any] = super().handshake_info()
+        return {**own, "gputui": asdict(_side.location)} if _side else own
 
     async def write(self, msg: Any, serializers: Any = None, on_error: str = "message") -> Any:
         """Write a message; an answer to a near worker's get_data with its values lent."""
         if isinstance(msg, dict):
             if msg.get("op") == "get_data":
                 came(Way.CONNECTION)
+                self._asks = True
                 if self._near():
                     self._offered = mapped_files.offered()
                     msg = {**msg, OFFERS: [each.offer for each in self._offered.values()]}
@@ -147,9 +151,12 @@ class WorkerComm(TLS):  # type: ignore[misc]
         if self._loan:
             return await self._read_after_lending(deserializers)
         offered, self._offered = self._offered, None
+        asks, self._asks = self._asks, False
         if offered is not None:
             return await self._read_lent(offered, deserializers)
         msg = await super().read(deserializers)
+        if asks:
+            return _counted(msg)
         if isinstance(msg, dict) and msg.get("op") == "get_data":
             self._offers = parse_offers(msg.pop(OFFERS, ()))
             self._asked = msg if self._near() else None
@@ -214,7 +221,7 @@ class WorkerComm(TLS):  # type: ignore[misc]
     async def _read_lent(self, offered: dict[int, MappedFile], deserializers: Any) -> Any:
         """Read an answer and rebuild lent values; request those again that cannot be rebuilt."""
         try:
-            msg = await super().read(deserializers)
+            msg = _counted(await super().read(deserializers))
         except BaseException:
             mapped_files.drop(offered.values())  # the owner may be writing into them still
             raise
@@ -233,7 +240,7 @@ class WorkerComm(TLS):  # type: ignore[misc]
             return {**msg, "data": taken}
         came(Way.CONNECTION)
         await super().write(Serialize(again))
-        return await super().read(deserializers)
+        return _counted(await super().read(deserializers))
 
     def _release(self) -> None:
         loan, self._loan, self._answer = self._loan, None, None
@@ -255,6 +262,15 @@ def _lent(values: dict[Any, Any], loan: Loan) -> dict[Any, Any]:
             kind = f"{type(value).__module__}.{type(value).__name__}"
             say_once(f"{kind} as bytes: {type(error).__name__}: {error}")
     return lent
+
+
+def _counted(msg: Any) -> Any:
+    """Return an answer, with the values counted that came in it as bytes."""
+    data = msg.get("data") if isinstance(msg, dict) else None
+    for value in data.values() if isinstance(data, dict) else ():
+        if not isinstance(value, Lent):
+            moved(Way.CONNECTION, safe_sizeof(value))
+    return msg
 
 
 def _put_together(data: dict[Any, Any], offered: dict[int, MappedFile]) -> dict[Any, Any]:

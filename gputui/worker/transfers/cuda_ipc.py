@@ -17,8 +17,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from gputui.model.usage import Way
 from gputui.worker.cuda import Driver, driver
-from gputui.worker.transfers.loans import Location, Page, Ticket, Way, came, check_held, say_once
+from gputui.worker.transfers.loans import Location, Page, Ticket, came, check_held, say_once
 from gputui.worker.transfers.shared_memory import Offer
 
 DEVICE_FROM_BYTES = 2**16
@@ -215,7 +216,7 @@ class Mappings:
         """Copy a loan to this device; raises OSError, or NoMappingError if it never can."""
         with self._mapped(frame) as address:
             self._driver.copy(pointer, address + frame.offset, frame.size)
-        came(Way.DEVICE)
+        came(Way.DEVICE, frame.size)
         if frame.checksum is not None:
             check_held(frame.ticket)
             if zlib.crc32(self._driver.read(pointer, frame.size)) != frame.checksum:

@@ -4,7 +4,7 @@ Two processes reach each other's memory files where they see each other's /proc:
 one kernel, in one PID namespace, as one user. CUDA's handles need one IPC namespace, too; two
 containers on one host share the boot, but none of these. What comes in is checked.
 
-`Way` names how a value comes; why one comes another way than it could is printed, once a reason.
+How values come is counted by way; why one comes another way than it could is printed, once each.
 
 Each worker has one page of words that its readers map. A loan has a word there from the moment it
 is made until before anything of it is released, so that a reader who finds the word after its copy
@@ -16,10 +16,11 @@ import os
 import struct
 import threading
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import cache
 from pathlib import Path
 from typing import Any, Self
+
+from gputui.model.usage import Way
 
 WORD = struct.Struct("=Q")
 PAGE_BYTES = 2**16
@@ -96,23 +97,23 @@ class Location:
             return False
 
 
-class Way(StrEnum):
-    """The ways of a value from worker to worker."""
-
-    CONNECTION = "connection"
-    """As bytes over Dask's comm."""
-    MEMORY_FILE = "memory file"
-    DEVICE = "device"
-    """By a CUDA IPC handle."""
-
-
 last_ways = [Way.CONNECTION]
 """The way of the last value that came; preset `transfer` reports it."""
+moved_bytes = dict.fromkeys(Way, 0)
+"""What came to this process from other workers, by way."""
+_moved_lock = threading.Lock()
 
 
-def came(way: Way) -> None:
-    """Note which way a value comes."""
+def came(way: Way, size: int = 0) -> None:
+    """Note which way a value comes, and bytes of it."""
     last_ways[0] = way
+    moved(way, size)
+
+
+def moved(way: Way, size: int) -> None:
+    """Count bytes that came."""
+    with _moved_lock:
+        moved_bytes[way] += size
 
 
 @cache

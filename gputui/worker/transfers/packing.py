@@ -18,10 +18,11 @@ import numpy as np
 from dask.sizeof import sizeof
 
 from gputui.engine.device_arrays import buffer_on_host, on_device, on_host
+from gputui.model.usage import Way
 from gputui.worker.cuda import driver
 from gputui.worker.transfers import shared_memory
 from gputui.worker.transfers.cuda_ipc import DEVICE_FROM_BYTES, Loan, MappedBytes, mappings
-from gputui.worker.transfers.loans import Ticket, check_held
+from gputui.worker.transfers.loans import Ticket, check_held, moved
 from gputui.worker.transfers.shared_memory import MappedFile, mapped_files
 
 HOST_FROM_BYTES = 2**22
@@ -111,6 +112,7 @@ def unpack(parts: Parts, ticket: Ticket, offered: dict[int, MappedFile]) -> obje
 
 def _taken(part: SharedBuffer | Any, ticket: Ticket, offered: dict[int, MappedFile]) -> Any:
     if not isinstance(part, SharedBuffer):
+        moved(Way.CONNECTION, memoryview(part).nbytes)
         return part
     if part.offered:
         view = mapped_files.view(offered.pop(part.descriptor), part.size)

@@ -19,7 +19,8 @@ from collections import deque
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from gputui.worker.transfers.loans import Location, Way, came
+from gputui.model.usage import Way
+from gputui.worker.transfers.loans import Location, came
 
 NAME = "gputui-array"
 STEP_BYTES = 2**26
@@ -108,7 +109,7 @@ class MappedFiles:
         mapped.dropped_at, mapped.forks = None, self._forks
         memory = (ctypes.c_ubyte * size).from_address(mapped.address)
         weakref.finalize(memory, self.give_back, (mapped,)).atexit = False
-        came(Way.MEMORY_FILE)
+        came(Way.MEMORY_FILE, size)
         return memoryview(memory).cast("B")
 
     def give_back(self, files: Collection[MappedFile]) -> None:
