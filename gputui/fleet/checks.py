@@ -62,7 +62,7 @@ class Finding:
     host: str
     check: str
     """resolve, connect, login, python, versions, gpus, mig, cupy, rapids, warning, disk, clock,
-    shell, cache, sockets, ports, port, workers, address, sessions or home."""
+    shell, cache, sockets, ports, port, workers, tunnel, address, sessions or home."""
     verdict: Verdict
     text: str = ""
     hint: str = ""

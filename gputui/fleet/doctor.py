@@ -5,17 +5,19 @@ here, and ends.
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Coroutine, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 from gputui.errors import HostError
 from gputui.fleet import checks, reachability
-from gputui.fleet.addresses import bracketed, is_loopback, same_family
+from gputui.fleet.addresses import LOOPBACK, bracketed, is_loopback, same_family
 from gputui.fleet.checks import Finding, Verdict
 from gputui.fleet.deploy.start_agent import AgentOpener
 from gputui.fleet.lone_agents import LoneAgent, lone_agents
-from gputui.fleet.reachability import AskAgent, End
-from gputui.fleet.session import Greeting, OpenedAgent
+from gputui.fleet.reachability import End
+from gputui.fleet.session import AskAgent, Greeting, OpenedAgent
 from gputui.fleet.stages import Ask, FleetSettings
+from gputui.fleet.tunnel import FreePorts, Tunnel
 from gputui.folders import LONGEST_SOCKET_NAME, MAX_SOCKET_PATH_BYTES
 from gputui.model.hosts import Host
 from gputui.model.plain_text import safe
@@ -44,8 +46,14 @@ async def diagnose(
     async with lone_agents(hosts, settings, ask, opener) as agents:
         up = [each for each in agents if isinstance(each, LoneAgent)]
         ports = await asyncio.gather(*(_try_port(settings, each.opened, each.ask) for each in up))
-        found = [tuple(examined(*each, settings)) for each in zip(up, ports, strict=True)]
-        ways = await _try_ways(up)
+        closed = await _try_ways(up)
+        shut = {each.host.name for each, port in zip(up, ports, strict=True) if port.error}
+        shut |= {hosts[0] for hosts, *_ in closed if len(hosts) == 1}
+        tried = [each for each in up if _may_tunnel(each, shut)]
+        problems = await asyncio.gather(*map(_try_tunnel, tried))
+        tunnels = {each.host.name: found for each, found in zip(tried, problems, strict=True)}
+        found = [tuple(examined(*each, settings, tunnels)) for each in zip(up, ports, strict=True)]
+    ways = through([each.host.name for each in up], closed, tunnels)
     by_host = {each.host.name: some for each, some in zip(up, found, strict=True)}
     for host, each in zip(hosts, agents, strict=True):
         if isinstance(each, HostError):
@@ -56,7 +64,16 @@ async def diagnose(
     return (*(one for host in hosts for one in by_host[host.name]), *together, *ways)
 
 
-def examined(agent: LoneAgent, port: Reached, settings: FleetSettings) -> Iterator[Finding]:
+def _may_tunnel(agent: LoneAgent, shut: Collection[str]) -> bool:
+    """Return whether a host's workers may go through SSH."""
+    wish = agent.host.tunnel
+    here = agent.opened.connection is None
+    return bool(wish) or (wish is None and not here and agent.host.name in shut)
+
+
+def examined(
+    agent: LoneAgent, port: Reached, settings: FleetSettings, tunnels: Mapping[str, str]
+) -> Iterator[Finding]:
     """Yield the findings on a host whose agent runs, and tried a port here."""
     host, opened = agent.host, agent.opened
     name = host.name
@@ -71,7 +88,8 @@ def examined(agent: LoneAgent, port: Reached, settings: FleetSettings) -> Iterat
     where = f"{bracketed(port.host)}:{port.port}"
     if port.error:
         reason = f"cannot reach this machine at {where}: {port.error}"
-        yield Finding(name, "port", Verdict.BAD, reason, checks.PORT_HINT)
+        verdict = Verdict.BAD if tunnels.get(name, "none") else Verdict.DOUBTFUL
+        yield Finding(name, "port", verdict, reason, checks.PORT_HINT)
     else:
         yield Finding(name, "port", Verdict.GOOD, f"reaches this machine at {where}")
     if agent.dropped:
@@ -99,7 +117,15 @@ async def _try_port(settings: FleetSettings, opened: OpenedAgent, ask: AskAgent)
         return Reached(address, port, f"not an address here: {error.strerror}")
 
 
-async def _try_ways(up: list[LoneAgent]) -> list[Finding]:
+class Closed(NamedTuple):
+    """A way that is closed, between this machine and a host, or between two hosts."""
+
+    hosts: tuple[str, ...]
+    text: str
+    hint: str = reachability.HINT
+
+
+async def _try_ways(up: list[LoneAgent]) -> list[Closed]:
     """Return the ways that are closed between this machine and workers, and between hosts."""
     remote = [each.opened for each in up if not is_loopback(each.opened.far_address)]
     if not remote:
@@ -113,24 +139,59 @@ async def _try_ways(up: list[LoneAgent]) -> list[Finding]:
     found = []
     for place, (each, port) in enumerate(zip(up, opened, strict=True)):
         if each.host.listen and port.error:
-            hint = reachability.LISTEN_HINT
-            found.append((each.host.name, reachability.cannot_listen(port), hint))
+            text, hint = reachability.cannot_listen(port), reachability.LISTEN_HINT
+            found.append(Closed((each.host.name, each.host.name), text, hint))
         if port.address and not each.host.contact:
             ends[place] = ends[place]._replace(address=port.address)
-    ways = [
-        (end.name, reachability.from_here(each.opened.local_address, end, port.port))
+    ways: list[tuple[tuple[str, ...], Coroutine[Any, Any, str]]] = [
+        ((end.name,), reachability.from_here(each.opened.local_address, end, port.port))
         for each, end, port in zip(up, ends, opened, strict=True)
     ]
     ways += [
-        (source.name, reachability.between(source, target, port.port))
+        ((source.name, target.name), reachability.between(source, target, port.port))
         for source in ends
         for target, port in zip(ends, opened, strict=True)
         if source.address != target.address
     ]
     errors = await asyncio.gather(*(way for _, way in ways))
-    closed = zip((name for name, _ in ways), errors, strict=True)
-    found += [(name, error, reachability.HINT) for name, error in closed if error]
-    return [Finding(name, "workers", Verdict.BAD, error, hint) for name, error, hint in found]
+    closed = zip((hosts for hosts, _ in ways), errors, strict=True)
+    return found + [Closed(hosts, error) for hosts, error in closed if error]
+
+
+async def _try_tunnel(agent: LoneAgent) -> str:
+    """Return why a host's workers cannot go through its SSH connection; "" where they can."""
+    try:
+        async with await asyncio.start_server(_hang_up, LOOPBACK) as listener:
+            port = listener.sockets[0].getsockname()[1]
+            tunnel = Tunnel("", agent.host.ports or FreePorts().take(1))
+            async with asyncio.timeout(PORT_S * 2):
+                await tunnel.open(agent.opened.connection, port, agent.ask)
+    except TimeoutError:
+        return reachability.through_ssh(TimeoutError("no answer"))
+    except OSError as error:
+        return reachability.through_ssh(error)
+    return ""
+
+
+def through(
+    up: Iterable[str], closed: Iterable[Closed], tunnels: Mapping[str, str]
+) -> Iterator[Finding]:
+    """Yield the ways that are closed to workers, and what `tunnels`, host → problem, mean."""
+    good = {name for name, problem in tunnels.items() if not problem}
+    for hosts, text, hint in closed:
+        if len(hosts) == 1 or good.isdisjoint(hosts):
+            verdict = Verdict.BAD if good.isdisjoint(hosts) else Verdict.DOUBTFUL
+            yield Finding(hosts[0], "workers", verdict, text, hint)
+    for name, problem in tunnels.items():
+        others = [each for each in up if each not in good]
+        if problem:
+            yield Finding(name, "tunnel", Verdict.BAD, problem, reachability.FORWARDING_HINT)
+        elif others:
+            text, hint = reachability.apart(name, others[0]), reachability.APART_HINT
+            yield Finding(name, "tunnel", Verdict.BAD, text, hint)
+        else:
+            text = "its workers go through its SSH connection"
+            yield Finding(name, "tunnel", Verdict.GOOD, text)
 
 
 async def _hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -7,7 +7,7 @@ one fails: a host behind a firewall does not pass, and so takes none down that s
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -22,9 +22,9 @@ from gputui.fleet.addresses import (
     same_family,
 )
 from gputui.fleet.host import FleetHost
-from gputui.fleet.session import AgentSession
+from gputui.fleet.session import AgentSession, AskAgent
 from gputui.fleet.stages import Stages
-from gputui.fleet.tunnel import AT_LEAST, FreePorts, Tunnel, answers
+from gputui.fleet.tunnel import AT_LEAST, FreePorts, Tunnel
 from gputui.model.hosts import Host
 from gputui.model.plan import usual_workers
 from gputui.model.snapshot import HostState
@@ -53,10 +53,6 @@ APART_HINT = (
     "write '* tunnel=true' above all lines, and all go through this machine; or let their workers "
     "in (worker-ports=40000-40100), or start the cluster inside: gputui up --on HOST"
 )
-
-
-AskAgent = Callable[[Listen | Reach], Awaitable[Any]]
-"""Has an agent carry an order out; returns the answer."""
 
 
 class End(NamedTuple):
@@ -189,20 +185,14 @@ class Ways:
         self, host: FleetHost, session: AgentSession, scheduler_port: int, why: str
     ) -> None:
         """Open the ways through a host's SSH connection; raises HostError."""
-        stages, connection = session.stages, session.connection
+        stages = session.stages
         assert host.capacity is not None
         try:
             async with stages.enter(HostState.CHECKING, f"{why}; through SSH: no answer"):
                 workers = usual_workers(host.host, host.capacity)
                 count = max(AT_LEAST, 2 * workers)
                 tunnel = host.tunnel or Tunnel(why, host.host.ports or self._free_ports.take(count))
-                await tunnel.open(connection, scheduler_port)
-                opened = await session.ask(Listen(LOOPBACK, tunnel.ports))
-                reached = await session.ask(Reach(LOOPBACK, tunnel.scheduler_port, CONNECT_S))
-                if problem := opened.error or reached.error:
-                    raise OSError(problem)
-                if connection is not None and not await answers(opened.port):
-                    raise OSError(f"nothing comes through port {opened.port}")
+                await tunnel.open(session.connection, scheduler_port, session.ask)
                 if others := self._others(host, through_ssh=False):
                     raise stages.error(apart(host.name, others[0]), APART_HINT)
                 host.tunnel, host.listen_address = tunnel, LOOPBACK
@@ -212,8 +202,7 @@ class Ways:
                         await other.lead_to(tunnel)
                         stages.progress()
         except OSError as error:
-            problem = error.strerror or str(error)
-            raise stages.error(f"{why}; through SSH: {problem}", FORWARDING_HINT) from error
+            raise stages.error(f"{why}; {through_ssh(error)}", FORWARDING_HINT) from error
 
     def _others(self, host: FleetHost, *, through_ssh: bool) -> list[str]:
         """Return the other hosts whose workers go through SSH, or those whose do not."""
@@ -313,6 +302,11 @@ async def open_port(end: End) -> Listening:
     """Have a host open a port; its number is 0 where it does not."""
     opened: Listening | None = await _answer(end, end.listen)
     return opened or Listening(end.listen.host, 0)
+
+
+def through_ssh(error: OSError) -> str:
+    """Describe why a host's workers cannot go through SSH."""
+    return f"through its SSH connection: {error.strerror or error}"
 
 
 def apart(behind: str, other: str) -> str:

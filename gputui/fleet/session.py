@@ -11,7 +11,7 @@ import contextlib
 import os
 import subprocess
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
 
@@ -119,6 +119,10 @@ class Greeting:
     """Its TMPDIR."""
     home: Line = ""
     """The same on machines that share the home."""
+
+
+AskAgent = Callable[[Listen | Reach], Awaitable[Any]]
+"""Has an agent carry an order out; returns the answer."""
 
 
 class Forwarding(Protocol):

@@ -18,7 +18,8 @@ from collections.abc import Iterable
 from contextlib import ExitStack, closing, suppress
 
 from gputui.fleet.addresses import LOOPBACK
-from gputui.fleet.session import Forwarding
+from gputui.fleet.session import AskAgent, Forwarding
+from gputui.protocol.agent import Listen, Listening, Reach, Reached
 
 FIRST, LAST = 10_000, 32_000
 """The ports that are chosen from: the kernel gives connections others. Source: ip(7)."""
@@ -61,14 +62,20 @@ class Tunnel:
         """All the ports."""
         return range(self.ports[0], self.ports[1] + 1)
 
-    async def open(self, connection: Forwarding | None, scheduler_port: int) -> None:
-        """Open the ways between this machine and the host; raises OSError."""
+    async def open(self, connection: Forwarding | None, scheduler_port: int, ask: AskAgent) -> None:
+        """Open the ways between this machine and the host, and try them; raises OSError."""
         self._connection, self._back = connection, set()
         self.scheduler_port = scheduler_port
         if connection is not None:
             self.scheduler_port = await connection.forward_back(scheduler_port)
             for port in self.numbers:
                 await connection.forward_port(LOOPBACK, port, own=port)
+        opened: Listening = await ask(Listen(LOOPBACK, self.ports))
+        reached: Reached = await ask(Reach(LOOPBACK, self.scheduler_port, ANSWER_S))
+        if problem := opened.error or reached.error:
+            raise OSError(problem)
+        if not await _answers(opened.port):
+            raise OSError(f"nothing comes through port {opened.port}")
 
     async def lead_to(self, other: "Tunnel") -> None:
         """Open the ways from the host to the workers of another; raises OSError."""
@@ -78,7 +85,7 @@ class Tunnel:
             await asyncio.gather(*(connection.forward_back(port, port) for port in new))
 
 
-async def answers(port: int) -> bool:
+async def _answers(port: int) -> bool:
     """Return whether an agent answers at a port of the loopback address here."""
     with suppress(OSError, TimeoutError):
         async with asyncio.timeout(ANSWER_S):

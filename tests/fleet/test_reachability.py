@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gputui.fleet.checks import Verdict
+from gputui.fleet.checks import Finding, Verdict
 from gputui.fleet.deploy.start_agent import AgentOpener
 from gputui.fleet.desired import Desired
 from gputui.fleet.doctor import diagnose
@@ -219,25 +219,74 @@ async def test_an_address_that_the_host_does_not_have_is_named_with_the_key_that
         assert "listen=ADDRESS" in found[host.name].hint
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("shut", [True, False])
-async def test_doctor_finds_ways_that_are_closed(namespace_hosts: Namespaces, shut: bool) -> None:
-    first, second, _ = namespace_hosts.hosts
-    settings = FleetSettings("test", ssh_config=str(namespace_hosts.config))
-    closed = namespace_hosts.firewall(first) if shut else no_route(namespace_hosts, first, second)
+async def doctor(hosts: Namespaces, *lines: Host) -> list[Finding]:
+    """Return what doctor finds that is not good, and what it finds of tunnels."""
 
     async def nobody(question: object) -> None:
         return None
 
-    with closed:
-        lines = [Host(each.name, gpus=()) for each in (first, second)]
-        found = await diagnose(lines, settings, nobody)
+    settings = FleetSettings("test", ssh_config=str(hosts.config))
+    found = await diagnose(lines, settings, nobody)
+    return [each for each in found if each.verdict is not Verdict.GOOD or each.check == "tunnel"]
+
+
+async def test_doctor_finds_a_way_between_hosts_that_is_closed(namespace_hosts: Namespaces) -> None:
+    first, second, _ = namespace_hosts.hosts
+    with no_route(namespace_hosts, first, second):
+        found = await doctor(namespace_hosts, Host(first.name, gpus=()), Host(second.name, gpus=()))
     bad = [each.text for each in found if each.verdict is Verdict.BAD]
-    if shut:
-        assert any(
-            text.startswith(f"this machine ({namespace_hosts.head_address})") for text in bad
-        )
-        assert f"the workers of {first.name} at {first.address}: no answer within 4 s" in bad[0]
-    else:
-        start = f"{first.name} ({first.address}) cannot reach the workers of {second.name} at "
-        assert any(text.startswith(f"{start}{second.address}: ") for text in bad), bad
+    start = f"{first.name} ({first.address}) cannot reach the workers of {second.name} at "
+    assert any(text.startswith(f"{start}{second.address}: ") for text in bad), bad
+
+
+@pytest.mark.slow
+async def test_doctor_finds_a_firewall_and_whether_workers_go_through_ssh(
+    namespace_hosts: Namespaces,
+) -> None:
+    shut, other, _ = namespace_hosts.hosts
+    lines = [Host(each.name, gpus=()) for each in (shut, other)]
+    with namespace_hosts.firewall(shut, out=False):
+        alone = await doctor(namespace_hosts, lines[0])
+        both = await doctor(namespace_hosts, *lines)
+        not_wanted = await doctor(namespace_hosts, replace(lines[0], tunnel=False))
+    assert [(each.check, each.verdict) for each in alone] == [
+        ("port", Verdict.DOUBTFUL),
+        ("workers", Verdict.DOUBTFUL),
+        ("tunnel", Verdict.GOOD),
+    ]
+    assert f"the workers of {shut.name} at {shut.address}: no answer within 4 s" in alone[1].text
+    assert [each.text for each in both if each.verdict is Verdict.BAD] == [
+        f"{shut.name} is reached by SSH only, so its workers and those of {other.name} cannot "
+        "reach each other"
+    ]
+    assert [(each.check, each.verdict) for each in not_wanted] == [
+        ("port", Verdict.BAD),
+        ("workers", Verdict.BAD),
+    ]
+
+
+async def test_an_sshd_that_forwards_nothing_is_named_with_the_setting(
+    namespace_hosts: Namespaces, tmp_path: Path
+) -> None:
+    host = replace(namespace_hosts.hosts[0], name="stubborn", port=2223)
+    config = tmp_path / "ssh_config"
+    config.write_text(f"{namespace_hosts.section(host)}  HostKeyAlias [{host.address}]:2222\n")
+    inside = ("ip", "netns", "exec", namespace_hosts.namespace(namespace_hosts.hosts[0]))
+    namespace_hosts.start_sshd(host, *inside, forwarding="AllowTcpForwarding no\n")
+    async with came_up(config, Host(host.name, gpus=(), tunnel=True)) as found:
+        assert found[host.name].reason.startswith("tunnel=true; through its SSH connection: ")
+        assert "AllowTcpForwarding" in found[host.name].hint
+
+
+async def test_a_host_that_others_reach_is_not_in_one_cluster_with_one_behind_ssh(
+    namespace_hosts: Namespaces,
+) -> None:
+    first, second, _ = namespace_hosts.hosts
+    lines = [Host(first.name, gpus=(), tunnel=True), Host(second.name, gpus=())]
+    async with came_up(namespace_hosts.config, *lines) as found:
+        (failed,) = [each for each in found.values() if each.state is HostState.FAILED]
+    assert failed.reason == (
+        f"{first.name} is reached by SSH only, so its workers and those of {second.name} cannot "
+        "reach each other"
+    )
+    assert "* tunnel=true" in failed.hint

@@ -2,14 +2,20 @@
 
 import contextlib
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from tests.processes import parent_of
 from tests.sshd import Namespaces, SshHost
-from tests.system.conftest import Command
+from tests.system import hang
+from tests.system.conftest import GONE_S, Command, found, wait_until
+from tests.system.parts import Run
 
 WORKER = "gpus=none workers=2 nthreads=1 memory=512MiB"
 SUM = ("--run", "random-sum", "-p", "size=2000", "--json", "--quiet")
@@ -108,3 +114,68 @@ def test_hosts_that_let_in_ssh_only_compute_together_through_this_machine(
     assert all(each.startswith("tls://127.0.0.1:") for each in workers_of(gputui))
     assert "host1: ready: its workers go through its SSH connection: " in log(gputui)
     gputui.assert_nothing_left()
+
+
+@pytest.fixture
+def shut(gputui: Command, namespace_hosts: Namespaces) -> Iterator[str]:
+    """A hosts file with one host, which lets in SSH only, and connects to nothing."""
+    with namespace_hosts.firewall(namespace_hosts.hosts[0], out=False):
+        yield lines(gputui, namespace_hosts, "tunnel=true")
+    gputui.assert_nothing_left()
+
+
+@pytest.mark.slow
+def test_a_head_that_is_killed_leaves_nothing_on_a_host_behind_ssh(
+    gputui: Command, shut: str
+) -> None:
+    run = Run(gputui, shut, "child")
+    run.hanging_worker()
+    os.kill(found(lambda: run.pid_of("head")), signal.SIGKILL)
+    status, _, err = run.end()
+    assert (status, "head is gone" in err) == (3, True), err
+    run.assert_nothing_left()
+
+
+@pytest.mark.slow
+def test_an_ssh_connection_that_is_cut_is_made_again_and_its_tasks_run_again(
+    gputui: Command, shut: str
+) -> None:
+    gputui.env["DASK_GPUTUI__LEASE"] = "20"
+    run = Run(gputui, shut, "wait")
+    run.hanging_worker()
+    os.kill(parent_of(found(lambda: run.pid_of("relay"))), signal.SIGKILL)
+    status, out, err = run.end()
+    assert status == 0, f"{err}\n{log(gputui)}"
+    assert json.loads(out)["result"] == {"value": hang.VALUE}
+    assert log(gputui).count("host1: ready") == 2
+    run.assert_nothing_left()
+
+
+@pytest.mark.slow
+def test_a_host_behind_ssh_that_is_off_the_network_ends_all_with_its_lease(
+    gputui: Command, namespace_hosts: Namespaces, shut: str
+) -> None:
+    run = Run(gputui, shut, "child")
+    run.hanging_worker()
+    host = namespace_hosts.hosts[0]
+    named = f"GPUTUI_CLUSTER={run.cluster_id}".encode()
+    namespace_hosts.cut(host)
+    try:
+        wait_until(lambda: not marked_on(namespace_hosts, host, named), GONE_S)
+    finally:
+        namespace_hosts.mend(host)
+    status, _, err = run.end()
+    assert (status, "no worker is left" in err) == (1, True), err
+    run.assert_nothing_left()
+
+
+def marked_on(hosts: Namespaces, host: SshHost, mark: bytes) -> list[int]:
+    """Return the processes of a cluster on a host, but for relays, which hear of no cut."""
+    found = []
+    for pid in hosts.processes_of(host):
+        with contextlib.suppress(OSError):
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            environ = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            if mark in environ and b"relay" not in words:
+                found.append(pid)
+    return found

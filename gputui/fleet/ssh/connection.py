@@ -191,8 +191,8 @@ class SshConnection:
         """
         try:
             listener = await self.ssh.forward_remote_port(LOOPBACK, there, LOOPBACK, port)
-        except asyncssh.Error as error:
-            raise OSError(0, error.reason) from error
+        except (asyncssh.Error, asyncssh.ChannelListenError) as error:
+            raise OSError(0, str(error)) from error
         return int(listener.get_port())
 
     def keep_alive(self, interval_s: float, count: int) -> None:
