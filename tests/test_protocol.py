@@ -21,7 +21,7 @@ DIRECTIONS = {
     agent: agent.ToAgent | agent.FromAgent,
     frontend: frontend.ToFrontend | frontend.FromFrontend,
     scheduler: scheduler.ToScheduler | scheduler.FromScheduler,
-    forking: forking.ToForkserver | forking.FromForkserver | forking.WorkerReport,
+    forking: forking.ToForkserver | forking.FromForkserver | forking.FromWorker,
     starter: starter.ToStarter | starter.ConfigureHead | starter.Keep,
 }
 

@@ -2,7 +2,7 @@
 
 Output is always drained, the last lines kept, and sent on while a head follows: a worker that
 prints 100 MB neither waits for anybody nor fills the agent's memory. How its process ended is
-explained, with a hint, by the status and the last of these lines.
+explained, with a hint, by all that is known of it (`End`).
 """
 
 import asyncio
@@ -19,9 +19,9 @@ from gputui.model.plan import WorkerSpec
 from gputui.process import procfs
 from gputui.process.cgroups import memory_limit
 from gputui.process.child import PipeLines, signal_name
-from gputui.process.lifetime import Handle
+from gputui.process.lifetime import END_SIGNALS, Handle
 from gputui.protocol.agent import FromAgent, StartWorkers
-from gputui.protocol.forking import CANNOT_LISTEN
+from gputui.protocol.forking import CANNOT_LISTEN, WorkerEnding
 from gputui.protocol.shared import LogLines
 
 BACKOFF_S = (0.5, 1.0, 2.0, 4.0)
@@ -34,6 +34,19 @@ CRASH_LOOP_AFTER = 5
 """Starts in a row that failed; one that came up is started again however often tasks end it."""
 
 CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL)
+FAILURES = (
+    ("missing-library", "a library is missing: ", "cannot open shared object|DynamicLibNotFound"),
+    ("import-error", "", "(Import|ModuleNotFound)Error"),
+    (
+        "device-memory",
+        "device memory ran out: ",
+        "(?i)OutOfMemoryError|cuda.*(out.?of.?memory|MemoryAllocation)",
+    ),
+    ("illegal-address", "a kernel used an illegal address: ", "(?i)illegal.?(memory|address)"),
+    ("gpu-lost", "its GPU is lost: ", "(?i)fallen off the bus|gpu is lost|DEVICE_UNAVAILABLE"),
+    ("cuda-error", "", r"\bCUDA|cuda[A-Z]|cupy"),
+)
+"""Kinds of failures: what is said before the line that tells of it, and what that line has."""
 MORE = "give it more with memory=, or use smaller chunks"
 LESS = "give workers less with memory=, or use fewer of them"
 
@@ -170,8 +183,17 @@ class WorkerProcess:
     """What to start under this name once it has stopped."""
     over_limit_bytes: int | None = None
     """The memory limit that it was ended at."""
+    began_at: float = 0.0
+    """Seconds since the epoch."""
     oom_kills: int = 0
     """How many processes the kernel had ended for memory when it was forked."""
+    limit_hits: int = 0
+    """How often memory had run out at a group's limit by then."""
+    ending: WorkerEnding | None = None
+    """What it said when it ended by itself."""
+    restarting: bool = False
+    """Whether it was asked to end, to be started again."""
+    reports: PipeLines | None = None
     crash_loop: bool = False
     address: str = ""
     device_uuid: str | None = None
@@ -190,11 +212,13 @@ class WorkerProcess:
         """Whether its process, or the last one, registered and opened its device."""
         return bool(self.address and (self.device_uuid or not self.spec.device_uuid))
 
-    def begin(self, oom_kills: int) -> None:
+    def begin(self, oom_kills: int, limit_hits: int) -> None:
         """Forget the process before, and open the pipes of the next; raises OSError."""
         self.ended = asyncio.Event()
         self.address, self.device_uuid, self.over_limit_bytes = "", None, None
-        self.oom_kills, self.started_at = oom_kills, time.monotonic()
+        self.ending, self.restarting = None, False
+        self.oom_kills, self.limit_hits = oom_kills, limit_hits
+        self.started_at, self.began_at = time.monotonic(), time.time()
         while len(self.pipes) < 2:
             reads, writes = os.pipe()
             os.close(writes)
@@ -237,54 +261,95 @@ class WorkerProcess:
         return BACKOFF_S[min(self.failures, len(BACKOFF_S)) - 1]
 
 
-def explain(
-    status: int,
-    tail: Sequence[str],
-    *,
-    stopped: bool = False,
-    over_limit_bytes: int | None = None,
-    kernel_killed: bool = False,
-) -> tuple[str, str]:
-    """Return the kind and the reason of an end, by `waitpid`'s status and the last lines of output.
+@dataclass(frozen=True, slots=True)
+class End:
+    """All that is known of how a worker's process ended."""
 
-    `over_limit_bytes` is the memory limit that it was ended at, `kernel_killed` whether the
-    kernel ended any process for memory while it lived.
+    status: int
+    """As `waitpid` gives it."""
+    tail: Sequence[str] = ()
+    """Its last lines."""
+    stopped: bool = False
+    restarting: bool = False
+    came_up: bool = True
+    ending: WorkerEnding | None = None
+    over_limit_bytes: int | None = None
+    """The memory limit that it was ended at."""
+    kernel_killed: bool = False
+    """Whether the kernel ended any process for memory while it lived."""
+    at_group_limit: bool = False
+    """Whether memory ran out at a control group's limit meanwhile."""
+    device: str = ""
+    """What befell its GPU meanwhile."""
 
-    >>> explain(0, [], stopped=True), explain(0, [])[0]
+
+def explain(end: End) -> tuple[str, str]:
+    """Return the kind and the reason of an end.
+
+    >>> explain(End(0, stopped=True)), explain(End(0, ending=WorkerEnding()))[0]
     (('stopped', 'stopped'), 'closed')
-    >>> explain(9, [], over_limit_bytes=2**30)[1]
+    >>> explain(End(9, over_limit_bytes=2**30))[1]
     'it reached its memory limit of 1.0 GiB; give it more with memory=, or use smaller chunks'
-    >>> explain(9, [], kernel_killed=True)[0], explain(9, [])
-    ('oom-killer', ('signal', 'SIGKILL: ended from outside'))
-    >>> explain(3 << 8, ["so long"])[1]
-    'exit code 3 (a task or a library ended it: os._exit): so long'
-    >>> explain(11, []), explain(40, [])
-    (('signal', 'SIGSEGV: a library crashed'), ('signal', 'signal 40'))
+    >>> explain(End(9, device="Xid 79, GPU has fallen off the bus"))[1]
+    'killed (SIGKILL) from outside gputui; its GPU: Xid 79, GPU has fallen off the bus'
+    >>> explain(End(3 << 8, ["so long"]))[1]
+    'exit code 3: a task or a library ended it (os._exit): so long'
     """
-    if stopped:
+    if end.stopped:
         return "stopped", "stopped"
-    if over_limit_bytes is not None:
-        return "memory-limit", f"it reached its memory limit of {sized(over_limit_bytes)}; {MORE}"
-    code = os.waitstatus_to_exitcode(status)
-    if code == -signal.SIGKILL and kernel_killed:
-        reason = f"memory ran out, of the host or of its control group: the kernel ended it; {LESS}"
-        return "oom-killer", reason
-    if code == -signal.SIGKILL:
-        return "signal", "SIGKILL: ended from outside"
+    kind, reason = _explained(end)
+    return kind, f"{reason}; its GPU: {end.device}" if end.device else reason
+
+
+def _explained(end: End) -> tuple[str, str]:
+    code = os.waitstatus_to_exitcode(end.status)
+    lines = [line.strip() for line in end.tail if line.strip()]
+    last = lines[-1] if lines else ""
+    if end.over_limit_bytes is not None:
+        limit = sized(end.over_limit_bytes)
+        return "memory-limit", f"it reached its memory limit of {limit}; {MORE}"
+    if end.restarting:
+        return "closed", "it was restarted"
+    if code == -signal.SIGKILL and end.kernel_killed:
+        whose = "a control group's limit is reached" if end.at_group_limit else "the host has none"
+        return "oom-killer", f"memory ran out ({whose}): the kernel ended it; {LESS}"
     if code < 0:
-        crash = ": a library crashed" if -code in CRASHES else ""
-        return "signal", f"{signal_name(-code)}{crash}"
-    if code == 0:
+        failures = filter(None, map(_failure, reversed(lines)) if -code in CRASHES else ())
+        return next(failures, ("signal", _of_signal(-code)))
+    if end.ending and end.ending.signal:
+        return "signal", _of_signal(end.ending.signal)
+    if end.ending and not code:
         return "closed", "it was closed by the scheduler or its client"
-    last = next((line.strip() for line in reversed(tail) if line.strip()), "")
-    if re.search(r"(Import|ModuleNotFound)Error", last):
-        return "import-error", last
     if last.startswith(CANNOT_LISTEN):
         return "address", last
-    if re.search(r"\bCUDA|cuda[A-Z]|cupy", last):
-        return "cuda-error", last
-    own = " (a task or a library ended it: os._exit)" if code > 1 else ""
-    return "crashed", f"exit code {code}{own}" + (f": {last}" if last else "")
+    if end.came_up and not end.ending:
+        last = f"a task or a library ended it (os._exit){': ' * bool(last)}{last}"
+        return "crashed", f"exit code {code}: {last}"
+    return _failure(last) or ("crashed", f"exit code {code}{': ' * bool(last)}{last}")
+
+
+def _failure(line: str) -> tuple[str, str] | None:
+    """Return the kind and the reason of a failure that a line tells of.
+
+    >>> _failure("OSError: libcudart.so.12: cannot open shared object file")[1]
+    'a library is missing: OSError: libcudart.so.12: cannot open shared object file'
+    """
+    found = ((kind, words + line) for kind, words, has in FAILURES if re.search(has, line))
+    return next(found, None)
+
+
+def _of_signal(number: int) -> str:
+    """Describe an end by a signal.
+
+    >>> _of_signal(9), _of_signal(11)
+    ('killed (SIGKILL) from outside gputui', 'SIGSEGV: a library crashed')
+    """
+    name = signal_name(number)
+    if number == signal.SIGKILL:
+        return f"killed ({name}) from outside gputui"
+    if number in END_SIGNALS:
+        return f"ended ({name}) from outside gputui, by this user or root"
+    return f"{name}: a library crashed" if number in CRASHES else name
 
 
 def sized(size_bytes: int) -> str:

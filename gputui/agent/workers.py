@@ -12,7 +12,8 @@ from pathlib import Path
 from gputui.agent.agent_socket import AgentSocket
 from gputui.agent.examining import examine
 from gputui.agent.forkserver_process import ForkserverProcess
-from gputui.agent.worker_process import WorkerOutput, WorkerProcess, explain
+from gputui.agent.gpu.watch import DeviceWatch
+from gputui.agent.worker_process import End, WorkerOutput, WorkerProcess, explain
 from gputui.engine.dask_settings import TERMINATE, terminate_share
 from gputui.errors import ProtocolError
 from gputui.folders import own_folder
@@ -41,6 +42,7 @@ from gputui.protocol.forking import (
     FromForkserver,
     FromWorker,
     Imported,
+    WorkerEnding,
     WorkerReport,
 )
 
@@ -65,10 +67,10 @@ class Workers:
         scratch: Path,
         agent_socket: AgentSocket,
         send: Callable[[FromAgent], None],
-        cpus_near: Callable[[str], frozenset[int]],
+        watch: DeviceWatch,
     ) -> None:
-        """Start workers within `scratch`; `cpus_near` gives the CPUs near a device."""
-        self._cpus_near = cpus_near
+        """Start workers within `scratch`, on the devices that are watched."""
+        self._watch = watch
         self._scratch = scratch
         self._socket = agent_socket
         self._send = send
@@ -146,6 +148,7 @@ class Workers:
             worker.crash_loop = False
             worker.cancel_restart()
             if worker.process is not None:
+                worker.restarting = True
                 worker.process.send_signal(signal.SIGTERM)
                 loop = asyncio.get_running_loop()
                 loop.call_later(RESTART_GRACE_S, worker.process.kill_group)
@@ -245,7 +248,7 @@ class Workers:
             return
         spec, order = worker.spec, worker.order
         try:
-            worker.begin(self._cgroups.oom_kills())
+            worker.begin(self._cgroups.oom_kills(), self._cgroups.limit_hits())
             folder = own_folder(self._scratch / spec.name.replace(":", "-"))
         except OSError as error:
             where = f"{error.filename}: " if error.filename else ""
@@ -253,7 +256,7 @@ class Workers:
             self._ended(worker, 0, "crashed", reason)
             return
         worker.forking = True
-        cpus = cpus_of(spec, frozenset(os.sched_getaffinity(0)), self._cpus_near)
+        cpus = cpus_of(spec, frozenset(os.sched_getaffinity(0)), self._watch.cpus_near)
         fork = ForkWorker(
             spec=spec,
             scheduler_address=order.scheduler_address,
@@ -277,12 +280,13 @@ class Workers:
         except ProtocolError as error:
             self._send(Trouble(f"{worker.spec.name} reported what is no report: {error}"))
             return
-        if not isinstance(report, WorkerReport):
-            if worker.answer is not None:
-                worker.answer.take(report)
-            return
-        worker.address, worker.device_uuid = report.address, report.device_uuid
-        self._send(WorkerReady(worker.spec.name, worker.address, worker.device_uuid))
+        if isinstance(report, WorkerEnding):
+            worker.ending = report
+        elif isinstance(report, WorkerReport):
+            worker.address, worker.device_uuid = report.address, report.device_uuid
+            self._send(WorkerReady(worker.spec.name, worker.address, worker.device_uuid))
+        elif worker.answer is not None:
+            worker.answer.take(report)
 
     def _forked(self, name: str, process: Handle) -> None:
         worker = self._workers.get(name)
@@ -293,7 +297,7 @@ class Workers:
         output, reports = worker.pipes
         worker.pipes = []
         worker.output.open(output)
-        PipeLines(reports, partial(self._read_report, worker))
+        worker.reports = PipeLines(reports, partial(self._read_report, worker))
         self._send(WorkerStarted(name, process.pid, worker.restarts))
         if worker.stopping:
             worker.kill()
@@ -305,12 +309,21 @@ class Workers:
             return
         worker.process = None
         worker.output.drain()
+        while worker.reports is not None and worker.reports.read():
+            continue
         kind, reason = explain(
-            status,
-            worker.output.tail(TAIL_LINES),
-            stopped=worker.stopping,
-            over_limit_bytes=worker.over_limit_bytes,
-            kernel_killed=self._cgroups.oom_kills() > worker.oom_kills,
+            End(
+                status,
+                worker.output.tail(TAIL_LINES),
+                stopped=worker.stopping,
+                restarting=worker.restarting,
+                came_up=worker.came_up,
+                ending=worker.ending,
+                over_limit_bytes=worker.over_limit_bytes,
+                kernel_killed=self._cgroups.oom_kills() > worker.oom_kills,
+                at_group_limit=self._cgroups.limit_hits() > worker.limit_hits,
+                device=self._watch.trouble_of(worker.spec.device_uuid, worker.began_at),
+            )
         )
         if not worker.stopping:
             self._ended(worker, pid, kind, reason, status)

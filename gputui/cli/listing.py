@@ -123,6 +123,8 @@ def _written(value: object) -> str:
     return f"{value:_}" if isinstance(value, int) else str(value)
 
 
+SAID_LINES = 10
+"""Of how a worker ended, and what it printed last."""
 SHOWN = 30
 """Runs that are listed as text; `--json` has them all."""
 
@@ -212,7 +214,8 @@ def parts(record: RunRecord) -> list[str]:
 
 def facts(record: RunRecord) -> dict[str, Any]:
     """Return a run's fields other than its result, as text; "" if missing."""
-    kept = record.result
+    kept, failure = record.result, record.failure
+    said = [failure.worker, *failure.worker_log[-SAID_LINES:]] if failure else []
     stages = [f"{stage} {elapsed_s:.1f} s" for stage, elapsed_s in record.timings.items()]
     started = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.started_at))
     return {
@@ -222,6 +225,7 @@ def facts(record: RunRecord) -> dict[str, Any]:
         "state": str(record.state),
         "machine": record.elsewhere,
         "error": record.error.replace("\n", "\n    "),
+        "its worker": "\n".join(said) if len(said) > 1 else "",
         "hosts": record.hosts or "this machine",
         "failed hosts": ", ".join(each.get("host", "") for each in kept.get("failed_hosts", ())),
         "workers": ", ".join(record.workers),

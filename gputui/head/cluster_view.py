@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from gputui.head.server import FrontendConnection, FrontendServer
 from gputui.model.alarms import SERIOUS, AlarmKind, Alarms
-from gputui.model.readings import Owner
+from gputui.model.readings import Owner, xid_words
 from gputui.model.series import FINE_S, NOTHING, Row, of_device, of_host, of_worker
 from gputui.model.slots import Slot, slots_of
 from gputui.model.snapshot import (
@@ -197,6 +197,7 @@ def described(kind: AlarmKind, slot: Slot | None) -> str:
     details = {
         AlarmKind.THROTTLED: ", ".join(device.throttle_reasons),
         AlarmKind.HANGS: f"{device.power_w or 0:.0f} W, {device.utilization_percent or 0:.0f} %",
+        AlarmKind.XID: xid_words(device.xid),
         AlarmKind.ECC: f"{device.ecc_errors} uncorrected",
         AlarmKind.FOREIGN: "; ".join(
             f"{process.user or 'unknown user'}: {process.command or process.pid}"

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from gputui.model.readings import Owner, seems_to_hang
+from gputui.model.readings import Owner, recent_xid, seems_to_hang
 from gputui.model.slots import Slot, SlotState
 from gputui.model.snapshot import AWAY, ClusterState, HostState, Snapshot, WorkerState
 
@@ -31,6 +31,7 @@ class AlarmKind(StrEnum):
     CRASHED = "worker crashed"
     CRASH_LOOP = "crash loop"
     HANGS = "busy at idle power"
+    XID = "Xid"
     ECC = "ECC errors"
     THROTTLED = "throttled"
     MEMORY = "memory full"
@@ -57,6 +58,7 @@ SERIOUS = frozenset(
         AlarmKind.CRASHED,
         AlarmKind.CRASH_LOOP,
         AlarmKind.HANGS,
+        AlarmKind.XID,
         AlarmKind.ECC,
     }
 )
@@ -153,7 +155,7 @@ def _conditions(
         elif queued and slot.state is IDLE and slot.device is not None:
             yield slot.key, AlarmKind.IDLE
         if slot.device is not None:
-            kinds = _of_device(slot, slot.key in full)
+            kinds = _of_device(slot, slot.key in full, snapshot.taken_at)
             yield from ((key, kind) for key, kind in kinds if not watching or kind not in _OF_USE)
 
 
@@ -184,13 +186,15 @@ _OF_USE = (AlarmKind.MEMORY, AlarmKind.FOREIGN)
 """What is no trouble while no worker is wanted: that GPUs are used."""
 
 
-def _of_device(slot: Slot, was_full: bool) -> Iterator[tuple[str, AlarmKind]]:
+def _of_device(slot: Slot, was_full: bool, now: float) -> Iterator[tuple[str, AlarmKind]]:
     device = slot.device
     assert device is not None
     if device.throttle_reasons:
         yield slot.key, AlarmKind.THROTTLED
     if seems_to_hang(device):
         yield slot.key, AlarmKind.HANGS
+    if recent_xid(device, now):
+        yield slot.key, AlarmKind.XID
     if device.ecc_errors:
         yield slot.key, AlarmKind.ECC
     used, total = device.memory_used_bytes, device.memory_total_bytes

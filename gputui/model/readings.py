@@ -137,6 +137,9 @@ class DeviceReading:
     """How many of them come before the agent that reads it."""
     idle_since: Moment | None = None
     """Since when it has been seen to do nothing, by its agent or its claim's holder."""
+    xid: SmallNumber = 0
+    """The driver's number for what went wrong last; 0 where nothing has."""
+    xid_at: Moment | None = None
 
     @property
     def is_mig(self) -> bool:
@@ -176,6 +179,50 @@ class HostReading:
         """The rate at which it receives and sends."""
         received, sent = self.network_receive_bytes_per_s, self.network_send_bytes_per_s
         return None if received is None or sent is None else received + sent
+
+
+XIDS = {
+    13: "graphics engine exception",
+    31: "GPU memory page fault",
+    32: "invalid or corrupted push buffer stream",
+    43: "GPU stopped processing",
+    45: "preemptive cleanup, due to previous errors",
+    48: "double bit ECC error",
+    61: "internal micro-controller breakpoint",
+    62: "internal micro-controller halt",
+    63: "ECC page retirement or row remapping",
+    64: "ECC page retirement or row remapping failed",
+    69: "graphics engine class error",
+    74: "NVLink error",
+    79: "GPU has fallen off the bus",
+    92: "high single-bit ECC error rate",
+    94: "contained ECC error",
+    95: "uncontained ECC error",
+    109: "context switch timeout",
+    119: "GSP RPC timeout",
+    120: "GSP error",
+    121: "C2C link error",
+    140: "unrecovered ECC error",
+    143: "GPU initialization error",
+    154: "GPU recovery action changed",
+}
+"""Source: NVIDIA's list of Xid errors, in its words."""
+XID_SHOWN_S = 600.0
+
+
+def xid_words(xid: int) -> str:
+    """Return an Xid with what NVIDIA calls it.
+
+    >>> xid_words(79), xid_words(7)
+    ('79, GPU has fallen off the bus', '7')
+    """
+    return f"{xid}, {XIDS[xid]}" if xid in XIDS else str(xid)
+
+
+def recent_xid(device: DeviceReading, now: float) -> str:
+    """Return the Xid that a GPU has had lately; the driver does not say when it is over."""
+    lately = device.xid_at is not None and now - device.xid_at < XID_SHOWN_S
+    return xid_words(device.xid) if lately else ""
 
 
 HANGING_PERCENT = 95.0

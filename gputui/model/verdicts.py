@@ -16,6 +16,7 @@ from gputui.model.examination import (
     ExaminedWorker,
     ThreadStack,
 )
+from gputui.model.readings import recent_xid
 from gputui.model.snapshot import (
     AWAY,
     ClusterState,
@@ -129,6 +130,8 @@ def _gpus(evidence: Evidence) -> Iterator[Verdict]:
             name = f"{host.name}:{device.short_name}"
             figures = f"{device.utilization_percent or 0:.0f} % at {device.power_w or 0:.0f} W"
             figures += f" of {device.power_limit_w or 0:.0f} W"
+            if xid := recent_xid(device, evidence.snapshot.taken_at):
+                yield Verdict("xid", f"{name} had Xid {xid}")
             if device.lost:
                 yield Verdict("gpu-lost", f"{name} fell off the bus: reboot its host")
             elif device.stale:

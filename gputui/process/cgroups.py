@@ -76,6 +76,15 @@ class Cgroups:
         dropped = number_after(reclaimable, _read(f"{folder}/memory.stat")) or 0
         return MemoryUse(limit, max(0, used - dropped))
 
+    def limit_hits(self) -> int:
+        """Return how often memory ran out at a limit of a group, not of the host."""
+        return sum(
+            (_number(f"{folder}/memory.failcnt") or 0)
+            if version == 1
+            else (number_after("oom", _read(f"{folder}/memory.events")) or 0)
+            for folder, version in self._memory
+        )
+
     def oom_kills(self) -> int:
         """Return how many processes the kernel has ended because memory ran out.
 

@@ -388,8 +388,8 @@ class WorkerExited:
     name: Name
     pid: Pid
     kind: Name
-    """stopped, closed, crashed, memory-limit, oom-killer, cuda-error, import-error, address or
-    signal, as `gputui.agent.worker_process` makes it."""
+    """stopped, closed, crashed, signal, memory-limit, oom-killer, address, or one of a failure, as
+    `gputui.agent.worker_process` makes it."""
     reason: Reason
     """Why, with the hint where one is known."""
     exit_code: ExitStatus | None

@@ -94,5 +94,13 @@ class WorkerReport:
     device_uuid: Name | None = None
 
 
-FromWorker = WorkerReport | ThreadStack | Transfers
+@dataclass(frozen=True, slots=True)
+class WorkerEnding:
+    """A worker ends by itself; one that a task ends does not say so."""
+
+    signal: ExitStatus = 0
+    """That asked it to; 0 where it was closed, or has failed."""
+
+
+FromWorker = WorkerReport | WorkerEnding | ThreadStack | Transfers
 """What a worker sends; `Transfers` ends an answer to `ASK_SIGNAL`."""

@@ -28,10 +28,11 @@ from gputui.engine.overrides import overriding, require
 from gputui.engine.tls import security
 from gputui.process.background import Shared
 from gputui.process.cgroups import memory_limit
+from gputui.process.child import signal_name
 from gputui.process.lifetime import END_SIGNALS, forks_have_own_signals
 from gputui.process.search_path import add_task_path
 from gputui.protocol.codec import encode
-from gputui.protocol.forking import CANNOT_LISTEN, WorkerReport
+from gputui.protocol.forking import CANNOT_LISTEN, WorkerEnding, WorkerReport
 from gputui.worker.device import Device
 from gputui.worker.stacks import answer_agent
 from gputui.worker.transfers import comm as transfers
@@ -143,13 +144,15 @@ def work(spec: Mapping[str, Any], credentials: Mapping[str, Any], reports: int) 
         os.sched_setaffinity(0, spec["cpus"])
     numpy.random.seed()
     add_task_path()
+    status = asked_by = 0
     try:
-        asyncio.run(_serve(spec, credentials, reports))
+        asked_by = asyncio.run(_serve(spec, credentials, reports))
     except Exception as error:
         traceback.print_exc()
         print(why_not_started(error, spec["listen_host"], spec["ports"]), flush=True)
-        return 1
-    return 0
+        status = 1
+    _report(reports, WorkerEnding(asked_by))
+    return status
 
 
 def why_not_started(error: BaseException, listen_host: str, ports: Sequence[int] = ()) -> str:
@@ -176,8 +179,8 @@ def _in_use(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno == errno.EADDRINUSE
 
 
-async def _serve(spec: Mapping[str, Any], credentials: Mapping[str, Any], reports: int) -> None:
-    """Start, register, report, and serve until closed."""
+async def _serve(spec: Mapping[str, Any], credentials: Mapping[str, Any], reports: int) -> int:
+    """Start, register, report, and serve until closed; return the signal that asked for its end."""
     given = dask.config.get("distributed.worker.resources")
     host_bytes = target_bytes(spec["memory_limit_bytes"])
     device = Device(spec, host_bytes) if spec["device_uuid"] else None
@@ -204,9 +207,14 @@ async def _serve(spec: Mapping[str, Any], credentials: Mapping[str, Any], report
     transfers.serve_readers(worker)
     loop = asyncio.get_running_loop()
     closing = Shared[str | None]()
-    close = partial(closing.begin, partial(worker.close, reason="stopped by gputui"))
+    asked_by: list[int] = []
+
+    def close(number: int) -> None:
+        asked_by.append(number)
+        closing.begin(partial(worker.close, reason=signal_name(number)))
+
     for each in END_SIGNALS:
-        loop.add_signal_handler(each, close)
+        loop.add_signal_handler(each, close, each)
     forks_have_own_signals()
     answer_agent(worker, reports, spec["agent"])
     context = loop.create_task(device.make_context()) if device else None
@@ -217,9 +225,10 @@ async def _serve(spec: Mapping[str, Any], credentials: Mapping[str, Any], report
         _report(reports, WorkerReport(worker.address, device.uuid))
         await device.warm_up(until=lambda: closing.begun or worker.state.tasks)
     await worker.finished()
+    return asked_by[0] if asked_by else 0
 
 
-def _report(descriptor: int, report: WorkerReport) -> None:
+def _report(descriptor: int, report: WorkerReport | WorkerEnding) -> None:
     with contextlib.suppress(OSError):
         os.write(descriptor, encode(report))
 

@@ -187,14 +187,14 @@ async def test_a_worker_that_the_kernel_ends_for_memory_is_told_from_one_that_is
     await start_worker(driver, scheduler)
     os.kill(driver.started().pid, signal.SIGKILL)
     killed = await driver.wait_for(WorkerExited)
-    assert (killed.kind, killed.reason) == ("signal", "SIGKILL: ended from outside")
+    assert (killed.kind, killed.reason) == ("signal", "killed (SIGKILL) from outside gputui")
     await driver.wait_for(WorkerReady)
     async with client_of(scheduler) as client:
         hoarded = client.submit(hoard, pure=False)
         exited = await driver.wait_for(WorkerExited)
         hoarded.release()
     assert exited.kind == "oom-killer"
-    assert "memory ran out" in exited.reason
+    assert "memory ran out (a control group's limit is reached)" in exited.reason
     await driver.shut_down()
 
 

@@ -69,6 +69,14 @@ def test_the_kernels_kills_are_those_of_the_own_group(tmp_path):
     assert Cgroups(tmp_path, "4:memory:/job\n0::/a/b\n").oom_kills() == 3
 
 
+def test_limits_that_are_hit_are_those_of_the_own_group_and_of_those_above_it(tmp_path):
+    write(tmp_path / "a/b", memory__events="oom 2\noom_kill 2\n")
+    write(tmp_path / "a", memory__events="oom 7\noom_kill 9\n")
+    write(tmp_path / "memory/job", memory__failcnt="30\n")
+    assert Cgroups(tmp_path, "0::/a/b\n").limit_hits() == 9
+    assert Cgroups(tmp_path, "4:memory:/job\n").limit_hits() == 30
+
+
 def test_without_a_group_the_kernels_kills_are_those_of_the_host(tmp_path):
     assert Cgroups(tmp_path, "0::/\n").oom_kills() == procfs.number_after(
         "oom_kill", procfs.read_text("/proc/vmstat")

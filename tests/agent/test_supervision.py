@@ -22,6 +22,7 @@ from gputui.agent.supervisor import Lease
 from gputui.agent.worker_process import (
     BACKOFF_S,
     CRASH_LOOP_AFTER,
+    End,
     WorkerOutput,
     WorkerProcess,
     explain,
@@ -238,9 +239,9 @@ async def test_an_end_is_explained_by_what_that_process_printed() -> None:
         os.close(writes)
         output.drain()
     assert output.tail(20) == ()
-    assert explain(3 << 8, output.tail(20)) == (
+    assert explain(End(3 << 8, output.tail(20))) == (
         "crashed",
-        "exit code 3 (a task or a library ended it: os._exit)",
+        "exit code 3: a task or a library ended it (os._exit)",
     )
 
 
@@ -333,15 +334,15 @@ def test_a_worker_that_its_tasks_end_is_started_again_however_often(device: str 
     )
     waits = []
     for _ in range(2 * CRASH_LOOP_AFTER):
-        worker.begin(0)
+        worker.begin(0, 0)
         worker.address, worker.device_uuid = "tls://127.0.0.1:2", device
         waits.append(worker.next_start("crashed"))
     assert waits == [*BACKOFF_S, *[BACKOFF_S[-1]] * (2 * CRASH_LOOP_AFTER - len(BACKOFF_S))]
     for _ in range(CRASH_LOOP_AFTER - 1):
-        worker.begin(0)
+        worker.begin(0, 0)
         worker.address = "tls://127.0.0.1:2" if device else ""
         assert worker.next_start("crashed") is not None, "a start that failed is tried again"
-    worker.begin(0)
+    worker.begin(0, 0)
     assert worker.next_start("crashed") is None and worker.crash_loop
 
 

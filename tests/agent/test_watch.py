@@ -72,6 +72,19 @@ def test_without_a_driver_there_are_no_devices_and_a_warning(nvml, watching):
     assert "install the driver" in watch.warnings()[0]
 
 
+def test_what_befalls_a_gpu_is_said_of_what_ends_after_it(nvml, watching):
+    nvml.set(gpus=[{"xids": [43]}, {}])
+    watch = watching()
+    nvml.set(gpus=[{"xids": [43, 31]}, {"lost": True}])
+    assert until(lambda: watch.devices()[0].xid and watch.devices()[1].lost)
+    uuids = [device.uuid for device in watch.devices()]
+    assert [watch.trouble_of(uuid, 0.0) for uuid in uuids] == [
+        "Xid 31, GPU memory page fault",
+        "it fell off the bus",
+    ]
+    assert watch.trouble_of(uuids[0], time.time()) == watch.trouble_of(None, 0.0) == ""
+
+
 def test_a_lost_gpu_is_a_state(nvml, watching):
     watch = watching()
     nvml.set(gpus=[{}, {"lost": True}])

@@ -3,6 +3,7 @@
  * The file that MOCK_NVML names is read at every call, a line each:
  *   gpu UUID NAME MIB MIG_MODE COMPUTE_MODE      (spaces in names are written _)
  *   mig GPU INDEX UUID NAME MIB                  (an instance of a GPU, by its index)
+ *   xid GPU NUMBER                               (each line is an event, once)
  *   hang FUNCTION                                (it returns when this line is gone)
  */
 #include <stdio.h>
@@ -10,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { OK = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6 };
+enum { TIMEOUT = 10, OK = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6 };
 
 typedef struct {
     char uuid[96], name[96];
@@ -138,6 +139,26 @@ int nvmlDeviceGetMigDeviceHandleByIndex(Handle handle, unsigned index, Handle *f
     if (!instance.found) return NOT_FOUND;
     *found = generation(instance.uuid) * 10000 + handle + 1 + index;
     return OK;
+}
+int nvmlEventSetCreate(void **set) { *set = calloc(1, sizeof(int)); return OK; }
+int nvmlDeviceRegisterEvents(Handle handle, unsigned long long kinds, void *set) {
+    WHOLE;
+    return kinds == 8 ? OK : INVALID_ARGUMENT;
+}
+struct Event { Handle device; unsigned long long kind, data; unsigned instance, compute; };
+int nvmlEventSetWait_v2(int *told, struct Event *event, unsigned milliseconds) {
+    FILE *file = fopen(getenv("MOCK_NVML"), "r");
+    char line[512];
+    int gpu, number, seen = 0;
+    while (file && fgets(line, sizeof line, file))
+        if (sscanf(line, "xid %d %d", &gpu, &number) == 2 && seen++ == *told) {
+            *event = (struct Event){1 + gpu * 100, 8, number, ~0u, ~0u};
+            ++*told;
+            fclose(file);
+            return OK;
+        }
+    if (file) fclose(file);
+    return TIMEOUT;
 }
 int nvmlDeviceGetComputeRunningProcesses_v3(Handle handle, unsigned *count, void *processes) {
     LOOK;

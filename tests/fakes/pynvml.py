@@ -106,6 +106,8 @@ class Gpu(Instance):
     sm_clock_mhz: int = 1980
     event_reasons: int = 1
     ecc_errors: int = 0
+    xids: list[int] = field(default_factory=list)
+    """Those that it has had; a longer list tells of another one."""
     nvlinks: int = 0
     """Of them that are up, of generation 4."""
     nvlink_kib: int = 0
@@ -301,6 +303,25 @@ def nvmlDeviceGetClockInfo(handle: Handle, clock: int) -> int:  # noqa: N802
 
 def nvmlDeviceGetCurrentClocksEventReasons(handle: Handle) -> int:  # noqa: N802
     return int(_whole("nvmlDeviceGetCurrentClocksEventReasons", handle).event_reasons)
+
+
+def nvmlEventSetCreate() -> dict[int, int]:  # noqa: N802
+    """Return GPU → how many of its Xids were told."""
+    _enter("nvmlEventSetCreate")
+    return {}
+
+
+def nvmlDeviceRegisterEvents(handle: Handle, kinds: int, events: dict[int, int]) -> None:  # noqa: N802
+    assert kinds == 8
+    events[handle.gpu] = len(_whole("nvmlDeviceRegisterEvents", handle).xids)
+
+
+def nvmlEventSetWait_v2(events: dict[int, int], timeout_ms: int) -> Any:  # noqa: N802
+    for index, gpu in enumerate(_enter("nvmlEventSetWait_v2")["gpus"]):
+        if (told := events.get(index, 0)) < len(gpu.xids):
+            events[index] = told + 1
+            return SimpleNamespace(device=Handle(index), eventType=8, eventData=gpu.xids[told])
+    raise NVMLError(CODES["TIMEOUT"])
 
 
 def nvmlDeviceGetTotalEccErrors(handle: Handle, kind: int, counter: int) -> int:  # noqa: N802

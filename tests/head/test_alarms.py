@@ -91,6 +91,19 @@ def test_a_gpu_that_is_busy_at_idle_power_for_a_minute_is_told_of_and_why_names_
     assert Evidence(now, (), ExaminedScheduler(), (*events, calm)).hanging == {}
 
 
+def test_an_xid_is_told_of_in_nvidias_words_for_ten_minutes_and_why_names_it() -> None:
+    teller, watch = watching()
+    hit = snapshot(host("h", device(xid=79, xid_at=EPOCH)), workers=(worker(),))
+    look(range(0, 700, 100), hit, watch)
+    said = [(severity, text) for severity, _, _, text in teller.told]
+    assert said == [
+        (Severity.ERROR, "Xid: 79, GPU has fallen off the bus"),
+        (Severity.INFO, "no longer: Xid"),
+    ]
+    (verdict,) = verdicts(Evidence(hit, (), ExaminedScheduler()))
+    assert verdict.text == "h:gpu0 had Xid 79, GPU has fallen off the bus"
+
+
 def test_a_gpu_that_works_or_was_never_seen_idle_is_no_alarm() -> None:
     teller, watch = watching()
     works = device(utilization_percent=100.0, power_w=150.0, idle_power_w=70.0)

@@ -103,6 +103,17 @@ def test_a_gpu_in_mig_mode_gives_its_instances(machine: Machine) -> None:
     assert warnings == []
 
 
+def test_an_xid_is_read_once_with_its_gpu_and_when(machine: Machine) -> None:
+    with machine.reader() as read:
+        assert read()[0]["2"]["xid_at"] is None
+        machine.set(A100 + H100 + "xid 1 31\nxid 2 79\n")
+        until(lambda: read()[0]["2"]["xid"] == 79)
+        devices = read()[0]
+        assert [devices[each]["xid"] for each in ("0", "1", "1.0", "2")] == [0, 31, 31, 79]
+        assert time.time() - BOUND_S < devices["2"]["xid_at"] < time.time()
+        assert read()[0]["2"]["xid_at"] == devices["2"]["xid_at"]
+
+
 def test_an_instance_that_is_destroyed_is_lost_and_the_others_stay(machine: Machine) -> None:
     with machine.reader() as read:
         read()

@@ -9,7 +9,7 @@ from typing import Any
 import dask
 import pytest
 
-from gputui.agent.worker_process import explain
+from gputui.agent.worker_process import End, explain
 from gputui.presets.workers import free_in_rmm
 from gputui.worker import rmm_pool
 from gputui.worker.device import Device
@@ -152,7 +152,7 @@ def test_a_worker_without_rmm_says_what_it_lacks_and_where(
     with dask.config.set({"gputui": wish}), pytest.raises(ModuleNotFoundError) as caught:
         Device({"scratch": str(tmp_path)}, 1e6)
     last = why_not_started(caught.value, "127.0.0.1")
-    kind, reason = explain(1 << 8, [last])
+    kind, reason = explain(End(1 << 8, [last], came_up=False))
     assert kind == "import-error"
     assert f"need RMM, which {sys.executable} does not have; install rmm-cu12" in reason
 

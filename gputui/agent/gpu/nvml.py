@@ -10,7 +10,7 @@ import contextlib
 import importlib
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -64,6 +64,8 @@ LANE_BYTES_PER_S = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 
 NVLINK_GENERATIONS = {1: 1, 2: 2, 3: 2, 4: 3, 5: 3, 6: 4, 7: 5, 8: 6}
 """NVML_NVLINK_VERSION_… → generation: 2.0 and 2.2 are 2."""
 
+XID_EVENT = 8
+"""nvmlEventTypeXidCriticalError."""
 Identify = Callable[[int], DeviceProcess]
 
 
@@ -142,13 +144,36 @@ class Nvml:
         return found, warnings
 
 
+class Xids:
+    """The last Xid of each GPU: the driver's reports of what went wrong. Belongs to one thread."""
+
+    def __init__(self, nvml: Nvml, gpus: "Iterable[Gpu]") -> None:
+        self._ask = nvml.ask
+        self._events = nvml.ask("nvmlEventSetCreate")
+        self._last: dict[str, tuple[int, float]] = {}
+        for gpu in gpus if self._events is not None else ():
+            with contextlib.suppress(DeviceLostError):
+                nvml.ask("nvmlDeviceRegisterEvents", gpu.handle, XID_EVENT, self._events)
+
+    def read(self) -> dict[str, tuple[int, float]]:
+        """Return UUID → Xid and when it was read."""
+        with contextlib.suppress(DeviceLostError):
+            while self._events is not None:
+                event = self._ask("nvmlEventSetWait_v2", self._events, 0)
+                if event is None or not event.eventType & XID_EVENT:
+                    break
+                uuid = self._ask("nvmlDeviceGetUUID", event.device)
+                self._last = {**self._last, uuid: (event.eventData, time.time())}
+        return self._last
+
+
 class Gpu:
     """One GPU: what does not change, and `read` for what does. Belongs to one thread at a time."""
 
     def __init__(self, nvml: Nvml, index: int, handle: Any, identify: Identify) -> None:
         self._nvml = nvml
         self._ask = nvml.ask
-        self._handle = handle
+        self.handle = handle
         self._identify = identify
         self._readings_taken = 0
         self._idle_readings = 0
@@ -212,7 +237,7 @@ class Gpu:
         return DeviceReading(uuid=uuid, label=label, name=name, memory_total_bytes=total)
 
     def _read_gpu(self) -> DeviceReading:
-        ask, handle = self._ask, self._handle
+        ask, handle = self._ask, self.handle
         utilization = ask("nvmlDeviceGetUtilizationRates", handle)
         bits = ask("nvmlDeviceGetCurrentClocksEventReasons", handle) or 0
         power_w = _watts(ask("nvmlDeviceGetPowerUsage", handle))
@@ -243,7 +268,7 @@ class Gpu:
         )
 
     def _read_slow(self) -> None:
-        ask, handle = self._ask, self._handle
+        ask, handle = self._ask, self.handle
         mode = ask("nvmlDeviceGetMigMode", handle)
         mig_enabled = mode is not None and mode[0] == 1
         energy_mj = ask("nvmlDeviceGetTotalEnergyConsumption", handle)  # takes 3 ms on an H100
@@ -271,7 +296,7 @@ class Gpu:
             where = f"GPU {self.label} is in MIG mode and has no instances"
             hint = f"make some with `sudo nvidia-smi mig -i {self.label} -cgi PROFILE -C`"
             return "" if self._instances else f"{where}: {hint}"
-        mode = COMPUTE_MODES.get(self._ask("nvmlDeviceGetComputeMode", self._handle))
+        mode = COMPUTE_MODES.get(self._ask("nvmlDeviceGetComputeMode", self.handle))
         hint = f"`sudo nvidia-smi -i {self.label} -c DEFAULT` lets programs share it"
         return f"GPU {self.label} is in {mode}; {hint}" if mode else ""
 
@@ -287,15 +312,15 @@ class Gpu:
 
     def _temperature(self) -> int | None:
         """Return degrees Celsius; by the older call where the driver has only that."""
-        degrees: int | None = self._ask("nvmlDeviceGetTemperatureV", self._handle, 0)
+        degrees: int | None = self._ask("nvmlDeviceGetTemperatureV", self.handle, 0)
         if degrees is None:
-            degrees = self._ask("nvmlDeviceGetTemperature", self._handle, 0)
+            degrees = self._ask("nvmlDeviceGetTemperature", self.handle, 0)
         return degrees
 
     def _cpus(self) -> frozenset[int]:
         """Return the CPUs near the GPU that this process may use, or all that it may use."""
         allowed = frozenset(os.sched_getaffinity(0))
-        words = self._ask("nvmlDeviceGetCpuAffinity", self._handle, CPU_WORDS) or ()
+        words = self._ask("nvmlDeviceGetCpuAffinity", self.handle, CPU_WORDS) or ()
         near = frozenset(
             64 * i + bit for i, word in enumerate(words) for bit in range(64) if word >> bit & 1
         )
@@ -303,7 +328,7 @@ class Gpu:
 
     def _interconnect(self, others: "list[Gpu]") -> Interconnect:
         """Read its NVLinks and PCIe lanes."""
-        ask, handle = self._ask, self._handle
+        ask, handle = self._ask, self.handle
         states = [ask("nvmlDeviceGetNvLinkState", handle, link) for link in range(MOST_NVLINKS)]
         links = [link for link, state in enumerate(states) if state]
         version = ask("nvmlDeviceGetNvLinkVersion", handle, links[0]) if links else None
@@ -318,7 +343,7 @@ class Gpu:
             nvlink_peers=tuple(
                 other.label
                 for other in others
-                if ask("nvmlDeviceGetP2PStatus", handle, other._handle, P2P_OVER_NVLINK) == 0
+                if ask("nvmlDeviceGetP2PStatus", handle, other.handle, P2P_OVER_NVLINK) == 0
             ),
             pcie_generation=generation,
             pcie_width=width,
@@ -343,7 +368,7 @@ class Gpu:
 
     def _fields(self, *fields: tuple[int, int]) -> int | None:
         """Return the sum of the fields' values; None where this GPU lacks one."""
-        values = self._ask("nvmlDeviceGetFieldValues", self._handle, [*fields])
+        values = self._ask("nvmlDeviceGetFieldValues", self.handle, [*fields])
         if not values or any(each.nvmlReturn for each in values):
             return None
         return sum(int(each.value.ullVal) for each in values)

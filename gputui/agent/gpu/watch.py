@@ -13,10 +13,10 @@ from typing import Generic, TypeVar
 
 from gputui.agent.allowed_gpus import ambiguous_order, selected
 from gputui.agent.claims import Claims
-from gputui.agent.gpu.nvml import Gpu, Nvml
+from gputui.agent.gpu.nvml import Gpu, Nvml, Xids
 from gputui.agent.gpu.processes import Processes
 from gputui.errors import DevicesError
-from gputui.model.readings import IMPLIED_PERCENT, DeviceReading, waiting_for
+from gputui.model.readings import IMPLIED_PERCENT, DeviceReading, waiting_for, xid_words
 
 STALE_AFTER_S = 5.0
 """And at least three intervals."""
@@ -92,6 +92,7 @@ class DeviceWatch:
         self._claims = claims
         self._idle_since = {} if idle_since is None else idle_since
         self._gpus: tuple[tuple[Gpu, Sampler[Readings]], ...] = ()
+        self._xids: Sampler[dict[str, tuple[int, float]]] | None = None
         self._warnings: tuple[str, ...] = ()
 
     def start(self) -> None:
@@ -113,8 +114,8 @@ class DeviceWatch:
         """Return every GPU and MIG instance as it was read last, in NVML's order."""
         readings = [
             replace(reading, stale=True) if sampler.age_s > self._stale_after_s else reading
-            for _, sampler in self._gpus
-            for reading in sampler.value
+            for gpu, sampler in self._gpus
+            for reading in self._with_xid(gpu, sampler.value)
         ]
         minors = {gpu.label: gpu.minor for gpu, _ in self._gpus if gpu.minor is not None}
         usable, now = selected(self._environ, readings, minors), time.time()
@@ -126,6 +127,22 @@ class DeviceWatch:
             )
             for reading in (self._claimed(readings, self._claims) if self._claims else readings)
         )
+
+    def _with_xid(self, gpu: Gpu, readings: Readings) -> Readings:
+        """Return readings with the last Xid of their GPU, if it has had one."""
+        found = self._xids.value.get(gpu.last[0].uuid) if self._xids else None
+        if found is None:
+            return readings
+        return tuple(replace(each, xid=found[0], xid_at=found[1]) for each in readings)
+
+    def trouble_of(self, uuid: str | None, since: float) -> str:
+        """Say what has befallen a device since a moment."""
+        for reading in self.devices() if uuid else ():
+            if reading.uuid == uuid and reading.xid_at and reading.xid_at >= since:
+                return f"Xid {xid_words(reading.xid)}"
+            if reading.uuid == uuid and reading.lost:
+                return "it fell off the bus"
+        return ""
 
     def _claimed(self, readings: list[DeviceReading], claims: Claims) -> list[DeviceReading]:
         """Return readings with who claims each GPU, and who waits for it."""
@@ -183,6 +200,8 @@ class DeviceWatch:
             gpus, warnings = nvml.gpus(self.processes.identify)
             self._warnings = tuple(warnings)
             self._gpus = tuple((gpu, self._sampler(gpu)) for gpu in gpus)
+            xids = Xids(nvml, gpus)
+            self._xids = Sampler(xids.read, {}, self._interval_s, "xids", self.stopped)
         self.opened.set()
 
     def _sampler(self, gpu: Gpu) -> Sampler[Readings]:
