@@ -55,6 +55,7 @@ def test_the_wheel_holds_the_package_with_its_help_and_manual_and_no_tests(tmp_p
         names = archive.namelist()
         metadata = archive.read(f"{INFO}/METADATA").decode()
     assert {"gputui/help/hosts.md", "gputui/CHANGELOG.md", "gputui/py.typed"} <= {*names}
+    assert {"gputui/client/notebook.js", "gputui/client/notebook.css"} <= {*names}
     assert {name.split("/")[0] for name in names} == {"gputui", INFO, MANUAL.split("/")[0]}
     assert MANUAL in names
     assert "gputui/cli/manual.py" not in names  # it needs what builds wheels

@@ -16,13 +16,14 @@ from gputui.engine.overrides import overriding, require
 from gputui.errors import ClusterError
 
 ROOMS = (gputui.client, gputui.engine, gputui.head.scheduler, gputui.worker)
-WITH_A_GPU = "gputui.worker.cupy_setup"
+OPTIONAL = ("gputui.worker.cupy_setup", "gputui.client.notebook")
+"""They import what need not be installed."""
 PROGRAMS = re.compile(r"__main__$|\.there$")
 
 
 def modules(room: ModuleType) -> Iterator[ModuleType]:
     for info in pkgutil.walk_packages(room.__path__, f"{room.__name__}."):
-        if info.name != WITH_A_GPU and not PROGRAMS.search(info.name):
+        if info.name not in OPTIONAL and not PROGRAMS.search(info.name):
             yield importlib.import_module(info.name)
 
 

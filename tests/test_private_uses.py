@@ -22,6 +22,9 @@ ROOT = Path(gputui.__file__).parent
 TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in ROOT.rglob("*.py")}
 LIBRARIES = ("asyncssh", "dask", "distributed", "textual")
 
+OPTIONAL = ("cupy_setup", "notebook")
+"""Modules that import what need not be installed."""
+
 PRIVATE = {
     "modules": {
         "dask._task_spec",
@@ -29,6 +32,7 @@ PRIVATE = {
     },
     "overridden": {
         "distributed Cluster._close",
+        "distributed Cluster._ipython_display_",
         "distributed Cluster._repr_html_",
         "distributed Cluster._start",
         "distributed Cluster._sync_cluster_info",
@@ -47,6 +51,7 @@ PRIVATE = {
         "_loop_runner",  # distributed Cluster
         "_meta",  # dask Array; documented
         "_replace",  # a namedtuple's; documented
+        "_repr_mimebundle_",  # a widget's; documented by IPython
         "_run_exitfuncs",  # atexit
     },
 }
@@ -75,7 +80,7 @@ def overridden() -> set[str]:
     found = set()
     for path, tree in TREES.items():
         classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and node.bases]
-        if not classes or "cupy_setup" in path.name:
+        if not classes or path.stem in OPTIONAL:
             continue
         parts = path.relative_to(ROOT.parent).with_suffix("").parts
         module = importlib.import_module(".".join(parts).removesuffix(".__init__"))

@@ -14,10 +14,14 @@ import logging
 import math
 import os
 import re
+import sys
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+import dask.config
 from dask.utils import parse_bytes
 from distributed.client import Client, default_client
 from distributed.core import Status, rpc
@@ -29,7 +33,7 @@ from gputui.client.start import check_enough
 from gputui.engine import device_arrays
 from gputui.engine.dask_settings import devices_preferred
 from gputui.engine.overrides import overriding, require
-from gputui.errors import ClusterError, ClusterTimeoutError, HeadError
+from gputui.errors import ClusterError, ClusterTimeoutError, HeadError, UsageError
 from gputui.process.background import Background, Shared
 from gputui.protocol.frontend import (
     AwaitWorkers,
@@ -49,6 +53,7 @@ if TYPE_CHECKING:
     from distributed.security import Security
     from tornado.ioloop import IOLoop
 
+    from gputui.client.notebook import FleetWidget
     from gputui.presets import Preset
 
 NO_LINK = re.compile(r'<a href="(?:None|[^"]*:0/status)?"[^>]*>[^<]*</a>')
@@ -80,6 +85,7 @@ CLOSE_S = 20.0
     _wait_for_workers="self n_workers timeout",
     _close="self",
     _repr_html_="self cluster_status",
+    _ipython_display_="self kwargs",
 )
 class RunningCluster(Cluster):  # type: ignore[misc]
     """A hold on a running cluster, from `gputui.connect`; closing it leaves the cluster running.
@@ -117,6 +123,8 @@ class RunningCluster(Cluster):  # type: ignore[misc]
         """Disconnects a cluster that was left open."""
         self._while_open = contextlib.ExitStack()
         """What holds in this process until the cluster is closed."""
+        self._widget_shown: Any = None
+        """The `FleetWidget`, once a cell has shown it."""
         self._pid = os.getpid()
         self._at_exit = False
         """Whether the interpreter ends: from then on nothing may start a thread (Python 3.12)."""
@@ -248,6 +256,8 @@ class RunningCluster(Cluster):  # type: ignore[misc]
         closing = super().close(timeout)
         if not self.asynchronous and not self._at_exit:
             self._loop_runner.stop()
+            if self._widget_shown is not None:
+                self._widget_shown.keep()  # as a message of the cell that closes it
         return closing
 
     def shutdown(self) -> Any:
@@ -283,6 +293,20 @@ class RunningCluster(Cluster):  # type: ignore[misc]
         link = f'<a href="{self.dashboard_link}" target="_blank">{self.dashboard_link}</a>'
         return LINK.sub(link, NO_LINK.sub("none", html))
 
+    def _ipython_display_(self, **kwargs: Any) -> None:
+        """Show the fleet, live where anywidget is installed."""
+        if self._connection is None or not (in_notebook() and find_spec("anywidget")):
+            super()._ipython_display_(**kwargs)
+            return
+        if self._widget_shown is None:
+            from gputui.client.notebook import FleetWidget
+
+            self._widget_shown = FleetWidget(repr(self), weakref.WeakMethod(self.scale))
+            following = self.sync(self._follow, self._widget_shown)
+            if following is not None:  # asynchronous: it is shown before it is filled
+                self._tasks.start(following, "showing the fleet")
+        self._widget_shown.show()
+
     # What else one does with it
 
     @property
@@ -301,6 +325,13 @@ class RunningCluster(Cluster):  # type: ignore[misc]
         connection.address, connection.dashboard = head.address, head.dashboard
         connection.forward = head.forward
         return connection
+
+    async def _follow(self, widget: "FleetWidget") -> None:
+        """Have a widget show the fleet until this is closed; return once it shows it."""
+        connection = await self._watching("python")
+        following = self._tasks.start(widget.follow(connection), "following the fleet")
+        self._while_open.callback(following.cancel)
+        await widget.first()
 
     @property
     def _head(self) -> HeadConnection:
@@ -325,6 +356,8 @@ class RunningCluster(Cluster):  # type: ignore[misc]
         self._connection = connection = await self._open_connection(frontend="python")
         self.security = security(connection)
         device_arrays.register()
+        if in_notebook():
+            _send_modules_of_notebooks()
         self._while_open.enter_context(devices_preferred())
         if not connection.address:
             await connection.received(SchedulerReady)
@@ -454,6 +487,34 @@ class RunningCluster(Cluster):  # type: ignore[misc]
 
 
 require(Client, _instances=None)
+
+
+def in_notebook() -> bool:
+    """Return whether this process is the kernel of a notebook."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return hasattr(shell, "kernel")
+
+
+def _send_modules_of_notebooks() -> None:
+    """Have each Dask client that is made here give its cluster the modules next to the notebook."""
+    preload = dask.config.get("distributed.client.preload")
+    if __name__ not in preload:
+        logging.getLogger("distributed.preloading").setLevel(logging.WARNING)
+        dask.config.set({"distributed.client.preload": [*preload, __name__]})
+
+
+async def dask_setup(client: Client) -> None:
+    """Send the modules next to the notebook, where a cluster of this process is the client's.
+
+    Source: Dask's configuration reference, `distributed.client.preload`.
+    """
+    from gputui.runs.modules import send
+
+    if any(client.scheduler.address == cluster.scheduler_address for cluster in _open):
+        try:
+            await send(client, Path.cwd())
+        except (UsageError, ImportError) as error:  # distributed would log it with a traceback
+            logger.warning("%s", error)
 
 
 def _failed(cluster: "weakref.ref[RunningCluster]", what: str, error: Exception) -> None:

@@ -4,14 +4,16 @@ A task is sent with the name of its function's module, which the worker imports.
 folder may not exist there, and a running cluster may still have modules of another person's script
 or of an earlier run: a name always loads the module of the current run.
 
-Each client has its own modules on the cluster while it is connected. If two clients send different
-modules with one name, the second is refused: a worker has one module of a name.
+Each client has its own modules on the cluster while it is connected. If two programs send different
+modules with one name, the second is refused: a worker has one module of a name. Where one program
+does, as a notebook whose modules were edited, the newest ones hold.
 Source: Dask's documentation of plugins; they reach the workers that come later, too.
 """
 
 import asyncio
 import contextlib
 import pkgutil
+import secrets
 import sys
 import time
 from collections.abc import Collection, Container, Iterator, Mapping, Sequence
@@ -37,6 +39,10 @@ LEAVES_S = 2.0
 """How long a client that has just ended may still be known to its scheduler."""
 
 
+PROGRAM = secrets.token_hex(8)
+"""The id of this process."""
+
+
 class Modules(MetaPathFinder, ExecutionLoader):
     """Finds and loads modules by their sources."""
 
@@ -54,8 +60,8 @@ class Modules(MetaPathFinder, ExecutionLoader):
         """Module → the path of its file where it comes from, its `__file__` everywhere."""
         self.left_out = left_out
         """How many modules in the folder were too many."""
-        self.client = ""
-        """The id of the Dask client that has sent them."""
+        self.client = self.program = ""
+        """The ids of the Dask client that has sent them, and of its process."""
 
     def install(self) -> None:
         """Have imports find these modules first.
@@ -83,6 +89,10 @@ class Modules(MetaPathFinder, ExecutionLoader):
         """Return the names that mean another module there than here."""
         there = other.sources
         return [name for name, source in self.sources.items() if there.get(name, source) != source]
+
+    def replaces(self, other: "Modules") -> bool:
+        """Whether the same program has sent others before."""
+        return self.program == other.program and bool(self.clashes(other))
 
     def _is_another(self, name: str) -> bool:
         """Whether a module of this name is loaded that is not this one."""
@@ -188,7 +198,8 @@ class SchedulerModules(SchedulerPlugin):  # type: ignore[misc]
                 raise UsageError(problem)
             await asyncio.sleep(0.05)
         there = {*scheduler.clients} - {self.modules.client}
-        gone = [each for each in installed() if each.client not in there]
+        replaced = self.modules.replaces
+        gone = [each for each in installed() if each.client not in there or replaced(each)]
         for modules in gone:
             modules.uninstall()
         try:
@@ -206,7 +217,7 @@ class SchedulerModules(SchedulerPlugin):  # type: ignore[misc]
         """Return why these modules cannot be had with those of other clients; "" where they can."""
         for others in installed():
             names = self.modules.clashes(others)
-            if names and others.client in clients and others.client != self.modules.client:
+            if names and others.client in clients and others.program != self.modules.program:
                 own, there = self.modules.folder, others.folder
                 where = there if there != own else f"{there}, as it was"
                 return (
@@ -256,7 +267,7 @@ async def send(client: Client, folder: Path) -> None:
     if modules.left_out:
         text = f"{modules.left_out:,} modules in {folder} are too large to be sent along"
         print(f"gputui: {text}", file=sys.stderr)
-    modules.client = client.id
+    modules.client, modules.program = client.id, PROGRAM
     await client.register_plugin(SchedulerModules(modules))
     if modules.sources:
         await client.register_plugin(WorkerModules(modules))

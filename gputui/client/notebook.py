@@ -1,0 +1,268 @@
+"""A cluster in a notebook's cell: the fleet, live, in one widget of anywidget's.
+
+Each second a snapshot of the head becomes columns of small numbers; those that changed go to
+`notebook.js`, which draws them. Nothing is sent while the kernel could hear from the page and does
+not. Without a kernel the cell shows HTML: the fleet as it was shown first, or as its cluster ended.
+"""
+
+import asyncio
+import contextlib
+import json
+from collections import deque
+from collections.abc import Callable
+from dataclasses import asdict
+from html import escape
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+import traitlets
+from anywidget import AnyWidget
+from IPython.display import display, update_display
+
+from gputui.client.head_connection import HeadConnection
+from gputui.errors import GputuiError
+from gputui.model.alarms import Alarms
+from gputui.model.plain_text import cut
+from gputui.model.series import of_device, of_worker
+from gputui.model.slots import PLACES, Slot, SlotState, slots_of
+from gputui.model.snapshot import RunStatus, Snapshot
+from gputui.presets import Figure
+from gputui.protocol.frontend import SnapshotTaken
+
+PAST_S = 60
+FIRST_S = 2.0
+"""How long the first snapshot may take."""
+UNHEARD_S = 30
+"""A page that is looked at says so every ten seconds."""
+RUNS = 4
+ALARMS = 8
+TEXT_CHARS = 200
+GIB = 2**30
+COLUMNS = ("busy", "memory", "watts", "degrees", "tasks")
+HEADS = {
+    "state": ("state", ""),
+    "busy": ("busy", " %"),
+    "memory": ("memory", " %"),
+    "watts": ("power", " W"),
+    "degrees": ("temperature", " °C"),
+    "tasks": ("tasks", ""),
+}
+"""Columns of a table, each with its head and its unit."""
+
+
+class FleetColumns:
+    """Snapshots in, what the page shows out: names, columns of numbers, alarms, runs."""
+
+    def __init__(self) -> None:
+        self.newest: dict[str, Any] = {}
+        self._alarms = Alarms()
+        self._past: deque[str] = deque(maxlen=PAST_S)
+        self._figures: dict[str, dict[str, Any] | None] = {}
+
+    def look(self, snapshot: Snapshot) -> dict[str, Any]:
+        """Take in a snapshot; return the values of the traits."""
+        slots = slots_of(snapshot)
+        self._alarms.look(snapshot, slots)
+        columns = dict(zip(COLUMNS, zip(*map(_row, slots), strict=True), strict=False))
+        shown = {name: list(columns.get(name, ())) for name in COLUMNS}
+        self._past.append("".join(map(_character, shown["busy"])))
+        runs = snapshot.runs[: -RUNS - 1 : -1]
+        ended = {run.id: run.result_json for run in runs if run.result_json}
+        self._figures = {id: self._figures.get(id) or _figure(ended[id]) for id in ended}
+        running = sum(worker.executing or 0 for worker in snapshot.workers)
+        left = sum(group.total - group.finished for group in snapshot.groups)
+        wanted = snapshot.wanted_workers
+        self.newest = shown | {
+            "at": int(snapshot.taken_at),
+            "about": {
+                "name": snapshot.name,
+                "state": snapshot.reason or snapshot.state.value,
+                "up": snapshot.workers_up,
+                "wanted": len(snapshot.workers) if wanted is None else wanted,
+                "running": running,
+                "waiting": max(0, left - running),
+                "ended": "",
+            },
+            "fleet": {"places": [_place(slot) for slot in slots], "states": list(SlotState)},
+            "states": [PLACES[slot.state] for slot in slots],
+            "alarms": [[alarm.serious, f"{alarm.subject}: {alarm.kind}"] for alarm in self._alarms][
+                :ALARMS
+            ],
+            "runs": [_run(run) for run in runs],
+            "figures": {id: figure for id, figure in self._figures.items() if figure},
+        }
+        return self.newest
+
+    @property
+    def past(self) -> list[str]:
+        """The last minute: for each second a text with a character for each place."""
+        width = len(self._past[-1]) if self._past else 0
+        return [row.ljust(width, "-")[:width] for row in self._past]
+
+    def html(self) -> str:
+        """Return the newest as a table, for where no kernel runs."""
+        if not self.newest:
+            return ""
+        about, fleet = self.newest["about"], self.newest["fleet"]
+        state = about["ended"] or about["state"]
+        heading = f"{about['name']}: {state}, {about['up']} of {about['wanted']} workers"
+        named = self.newest | {"state": [fleet["states"][place] for place in self.newest["states"]]}
+        rows = [["", *(head for head, _ in HEADS.values())]]
+        for index, (host, label, *_) in enumerate(fleet["places"]):
+            cells = [(named[name][index], unit) for name, (_, unit) in HEADS.items()]
+            rows.append([f"{host}:{label}", *(_shown(value, unit) for value, unit in cells)])
+        lines = [text for _, text in self.newest["alarms"]]
+        lines += [f"{run['preset']}: {run['state']} {run['text']}" for run in self.newest["runs"]]
+        table = "".join(
+            f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows
+        )
+        below = "<br>".join(map(escape, lines))
+        return f"<b>{escape(heading)}</b><table>{table}</table>{below}"
+
+
+def _shown(value: object, unit: str) -> str:
+    return "–" if value is None else f"{value}{unit}"
+
+
+def _row(slot: Slot) -> tuple[int | None, ...]:
+    """Return the whole numbers of a slot, in the order of `COLUMNS`; None for what is not read."""
+    device, tasks = slot.device, None
+    if slot.workers and (executing := slot.total("executing")) is not None:
+        tasks = executing + (slot.total("ready") or 0)
+    read = of_worker(slot.workers[0]) if device is None else of_device(device)
+    values = (None,) * 4 if slot.dead else read[:4]
+    return tuple(None if value is None else round(value) for value in (*values, tasks))
+
+
+def _place(slot: Slot) -> list[Any]:
+    """Return a slot's host, label, device and GiB of memory."""
+    if slot.device is None:
+        limit, name = slot.workers[0].memory_limit_bytes, "CPU worker"
+    else:
+        limit, name = slot.device.memory_total_bytes, slot.device.name
+    return [slot.host.name, slot.label, name, limit and round(limit / GIB)]
+
+
+def _character(busy: int | None) -> str:
+    """Return a percentage as a character, which `notebook.js` reads."""
+    return "-" if busy is None else chr(48 + min(busy, 100) // 2)
+
+
+def _run(run: RunStatus) -> dict[str, Any]:
+    lines = (run.words if run.state.ended else run.stage).splitlines()
+    return {
+        "id": run.id,
+        "preset": run.preset.rpartition("/")[2],
+        "state": run.state.value,
+        "done": run.done,
+        "total": 0 if run.state.ended else run.total,
+        "text": cut(lines[0], TEXT_CHARS) if lines else "",
+    }
+
+
+def _figure(result_json: str) -> dict[str, Any] | None:
+    """Return the figure of an ended run's `--json` object; None without one."""
+    try:
+        figure = msgspec.convert(json.loads(result_json)["figure"], Figure, strict=False)
+    except (KeyError, TypeError, ValueError):
+        return None
+    drawable = figure.finite()
+    return asdict(drawable) if drawable else None
+
+
+class FleetWidget(AnyWidget):  # type: ignore[misc]
+    """The widget of one cluster, which it does not keep alive."""
+
+    _esm = Path(__file__).with_suffix(".js")
+    _css = Path(__file__).with_suffix(".css")
+    about = traitlets.Dict().tag(sync=True)
+    fleet = traitlets.Dict().tag(sync=True)
+    past = traitlets.List().tag(sync=True)
+    busy = traitlets.List().tag(sync=True)
+    memory = traitlets.List().tag(sync=True)
+    watts = traitlets.List().tag(sync=True)
+    degrees = traitlets.List().tag(sync=True)
+    tasks = traitlets.List().tag(sync=True)
+    states = traitlets.List().tag(sync=True)
+    alarms = traitlets.List().tag(sync=True)
+    runs = traitlets.List().tag(sync=True)
+    figures = traitlets.Dict().tag(sync=True)
+    said = traitlets.Unicode().tag(sync=True)
+    """Why the head refused what was asked for."""
+    at = traitlets.Int().tag(sync=True)
+    """When the newest snapshot was taken, in seconds since the epoch."""
+
+    def __init__(self, text: str, scale: Callable[[], Callable[[int], Any] | None]) -> None:
+        """`text` stands for it where no page is; `scale` returns the method, or None."""
+        super().__init__()
+        self._text, self._scale = text, scale
+        self._columns = FleetColumns()
+        self._first = asyncio.Event()
+        self._outputs: set[str] = set()
+        """The ids of those that show it."""
+        self._kernel = asyncio.get_running_loop()
+        self._unheard_s = 0
+        """For how long the kernel could have heard from the page, and has not."""
+        self.on_msg(self._received)
+
+    def show(self) -> None:
+        """Show it in the cell that is executed."""
+        self._outputs.add(id := uuid4().hex)
+        bundle, _ = self._repr_mimebundle_() or ({}, {})
+        display(bundle | self._still(), raw=True, display_id=id)
+
+    async def first(self) -> None:
+        """Wait a moment for the first snapshot."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FIRST_S):
+                await self._first.wait()
+
+    async def follow(self, connection: HeadConnection) -> None:
+        """Show what the head says, until it is gone or this is cancelled."""
+        ended = "closed"
+        try:
+            async with connection:
+                async for message in connection.messages():
+                    if isinstance(message, SnapshotTaken):
+                        self._look(message.snapshot)
+            ended = connection.why_gone
+        finally:
+            self.about = self._columns.newest["about"] = self.about | {"ended": ended}
+            self.keep()
+
+    def keep(self) -> None:
+        """Leave what it shows in the notebook, for where no kernel runs."""
+        for id in self._outputs:
+            update_display(self._still(), raw=True, display_id=id)
+
+    def _still(self) -> dict[str, str]:
+        """Return the output of a cell without a kernel."""
+        return {"text/plain": self._text, "text/html": self._columns.html() or escape(self._text)}
+
+    def _look(self, snapshot: Snapshot) -> None:
+        """Take in a snapshot; send what is new in it, unless nobody looks."""
+        shown = self._columns.look(snapshot)
+        self._first.set()
+        if self._unheard_s <= UNHEARD_S:
+            with self.hold_sync():
+                for name, value in shown.items():
+                    setattr(self, name, value)
+        self._kernel.call_soon_threadsafe(self._not_heard)
+
+    def _not_heard(self) -> None:
+        """Count a second in which the kernel was free to hear from the page."""
+        self._unheard_s += 1
+
+    def _received(self, _widget: object, content: Any, _buffers: object) -> None:
+        """Handle what the page says: that it is looked at, or that a button was pressed."""
+        self._unheard_s = 0
+        if content.get("past"):
+            self.past = self._columns.past
+        if "scale" in content and (scale := self._scale()) is not None:
+            self.said = ""
+            try:
+                scale(content["scale"])
+            except GputuiError as error:
+                self.said = str(error)

@@ -1,0 +1,1 @@
+"""A cluster in a notebook, up to JupyterLab in a browser."""

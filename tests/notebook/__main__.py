@@ -1,0 +1,40 @@
+"""Draw what a notebook shows: `python -m tests.notebook [GPUS] [THEME]` writes `review.png`."""
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.notebook.lab import gpus, jupyterlab, page, run, write_notebook
+
+CELLS = (
+    "from gputui import GPUCluster\n"
+    "cluster = GPUCluster('localhost gpus=all nthreads=1', workers=2, name='lab')\n"
+    "cluster",
+    "cluster.run('mean', rows=200_000, cols=8, backend='numpy')",
+    "cluster.run('svd', rows=20_000, cols=50, backend='numpy')",
+)
+LOOK_MS = 8_000
+
+
+def main(number: int = 8, theme: str = "light", picture: str = "review.png") -> None:
+    """Open a notebook, run its cells, and take a picture after some seconds."""
+    with tempfile.TemporaryDirectory(prefix="gt-") as name:
+        folder = Path(name)
+        os.environ |= {"XDG_RUNTIME_DIR": name, "XDG_STATE_HOME": f"{name}/state"}
+        write_notebook(folder / "fleet.ipynb", CELLS)
+        with (
+            gpus(folder, number) as env,
+            jupyterlab(folder, env, theme) as url,
+            page(folder, url, "fleet.ipynb") as shown,
+        ):
+            run(shown, "notebook:run-all-cells")
+            try:
+                shown.wait_for_selector(".gputui .run.is-done >> nth=1", timeout=60_000)
+                shown.wait_for_timeout(LOOK_MS)
+            finally:
+                shown.screenshot(path=picture)
+
+
+if __name__ == "__main__":
+    main(*(int(word) if word.isdecimal() else word for word in sys.argv[1:]))
