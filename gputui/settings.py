@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from gputui.engine.dask_settings import is_configured
 from gputui.errors import UsageError
 from gputui.model.settings import Settings
 
@@ -51,6 +52,8 @@ WORKER_KEYS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
 
 def load_settings() -> Settings:
     """Return the settings of this user's Dask configuration; raises UsageError."""
+    if not is_configured():
+        return Settings()
     try:
         import dask.config
     except ValueError as error:

@@ -16,7 +16,12 @@ import pytest
 import yaml
 
 import gputui
-from gputui.engine.dask_settings import SETTINGS, devices_preferred, given_json
+from gputui.engine.dask_settings import (
+    SETTINGS,
+    devices_preferred,
+    files_and_folders,
+    given_json,
+)
 from gputui.settings import KEYS, WORKER_KEYS, Settings
 from tests.sshd import free_port
 
@@ -293,3 +298,31 @@ def test_a_variable_of_the_environment_is_a_setting_where_there_is_no_dask() -> 
     )
     assert done.stdout == "(('A', '1'),)\n"
     assert "distributed.admin.event-loop is not used" in done.stderr
+
+
+START = """
+import sys
+from gputui.engine.dask_settings import given_json
+from gputui.settings import load_settings
+print(load_settings().lease_s, given_json(), "dask" in sys.modules)
+"""
+
+
+def test_dask_is_imported_for_its_configuration_only_where_there_is_any(tmp_path: Path) -> None:
+    environ = {name: text for name, text in os.environ.items() if not name.startswith("DASK_")}
+
+    def started(**more: str) -> str:
+        env = environ | {"HOME": str(tmp_path)} | more
+        return subprocess.check_output([sys.executable, "-c", START], env=env, text=True).strip()
+
+    assert started() == "10.0 {} False"
+    assert started(DASK_GPUTUI__LEASE="7") == '7.0 {"gputui": {"lease": 7}} True'
+    folder = tmp_path / ".config" / "dask"
+    folder.mkdir(parents=True)
+    (folder / "mine.yaml").write_text("gputui: {lease: 8}")
+    assert started() == '8.0 {"gputui": {"lease": 8}} True'
+
+
+def test_dask_looks_for_its_configuration_where_gputui_does() -> None:
+    given = os.environ.get("DASK_CONFIG")
+    assert {*map(str, files_and_folders()), *filter(None, [given])} == {*dask.config.paths}

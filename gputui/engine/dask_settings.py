@@ -9,6 +9,8 @@ read from the same text. `apply` is called once in each process, before anything
 import json
 import logging
 import os
+import site
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -70,6 +72,29 @@ TERMINATE = 0.95
 """Of its memory limit: where a worker is ended. Source: distributed.worker.memory.terminate."""
 
 
+def is_configured() -> bool:
+    """Return whether anything may be given, without an import of Dask: half the start of a command.
+
+    A process that has imported Dask may have set something.
+    """
+    if "dask" in sys.modules or any(name.startswith("DASK_") for name in os.environ):
+        return True
+    return any(place.is_file() or any(place.glob("*")) for place in files_and_folders())
+
+
+def files_and_folders() -> tuple[Path, ...]:
+    """Return where Dask looks for configuration, unless a variable says else.
+
+    Source: `dask.config.paths` (dask 2026.8).
+    """
+    prefixes = dict.fromkeys((sys.prefix, *site.PREFIXES))
+    return (
+        Path("/etc/dask"),
+        *(Path(prefix, "etc/dask") for prefix in prefixes),
+        Path.home() / ".config/dask",
+    )
+
+
 def given() -> dict[str, Any]:
     """Return the settings given to this process over all defaults, nested as Dask keeps them.
 
@@ -77,6 +102,8 @@ def given() -> dict[str, Any]:
     default until somebody sets another. Python has only one True, False and None, so that these
     count where a file or the environment names them.
     """
+    if not is_configured():
+        return {}
     import dask.config
 
     defaults = dask.config.merge(*dask.config.defaults)
