@@ -1,19 +1,18 @@
 """Gather a host's facts, once for each head: `gather_facts` → `Facts`.
 
-Called by the agent in a thread of its own. Versions come from the packages' metadata: nothing is
-imported to find one. Nothing waits for NVML longer than the timeout.
+Called by the agent in a thread of its own. Nothing waits for NVML longer than the timeout.
 """
 
 import os
 import platform
 import shutil
 import sys
-from collections.abc import Iterable, Mapping
-from importlib.metadata import distributions
+from collections.abc import Mapping
 from pathlib import Path
 
 from gputui.agent.gpu.processes import mps_warnings
 from gputui.agent.gpu.watch import DeviceWatch
+from gputui.agent.packages import installed
 from gputui.process.cgroups import Cgroups, memory
 from gputui.process.procfs import hides_others
 from gputui.protocol import VERSION
@@ -21,33 +20,6 @@ from gputui.protocol.agent import Facts
 
 NVML_TIMEOUT_S = 8.0
 """Opening NVML takes a second or more for each GPU where nothing keeps the driver awake."""
-
-EXACT = (
-    "cloudpickle",
-    "dask",
-    "dask-cuda",
-    "distributed",
-    "lz4",
-    "msgpack",
-    "numba",
-    "numba-cuda",
-    "numpy",
-    "pandas",
-    "pyarrow",
-    "scikit-learn",
-    "scipy",
-    "toolz",
-    "torch",
-    "tornado",
-    "zarr",
-)
-"""Distributions that are reported when they are there."""
-
-FAMILIES = ("cudf", "cuml", "cupy", "dask-cudf", "raft-dask", "rmm")
-"""Those whose name may go on with the CUDA that they were built for."""
-
-BUILDS = ("", *(f"-cu{n}" for n in range(11, 20)), *(f"-cuda{n}x" for n in range(11, 20)))
-"""How it then goes on: `cudf-cu12`, `cupy-cuda13x`."""
 
 
 def gather_facts(
@@ -83,23 +55,6 @@ def gather_facts(
         gpus_known=watch.opened.is_set(),
         others_hidden=hides_others(),
     )
-
-
-def installed(path: Iterable[str] | None = None) -> tuple[tuple[str, str], ...]:
-    """Return (distribution, version) sorted by name, for those of the packages that are there.
-
-    They are looked for in `path`, by default sys.path; as in an import, the first found wins.
-    """
-    folders, found = list(sys.path if path is None else path), []
-    for name in (*EXACT, *(f"{family}{build}" for family in FAMILIES for build in BUILDS)):
-        first = next(iter(distributions(name=name, path=folders)), None)
-        if first is not None:
-            # `first.version` raises where the metadata is empty.
-            text = first.read_text("METADATA") or first.read_text("PKG-INFO") or first.read_text("")
-            lines = (text or "").splitlines()
-            versions = (line[8:].strip() for line in lines if line.startswith("Version:"))
-            found.append((name, next(versions, "")))
-    return tuple(sorted(found))
 
 
 def usable_cpus() -> int:

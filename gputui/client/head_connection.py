@@ -13,7 +13,6 @@ import sys
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -251,6 +250,8 @@ def _session(frontend: str) -> Session:
 
 def _check_versions(attached: Attached) -> None:
     """Raise HeadError where the cluster could not read what this Python and its Dask send."""
+    from importlib.metadata import version
+
     here, there = f"{sys.version_info.major}.{sys.version_info.minor}", attached.python_version
     if there and there != here:
         raise HeadError(

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from gputui.agent.facts import installed
+from gputui.agent.packages import installed
 from gputui.demo.devices import Load, SimulatedGpu
 from gputui.demo.simulated_runs import StageCount
 from gputui.fleet.session import AgentChannel, OpenedAgent

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
 
-from gputui.agent.facts import installed
+from gputui.agent.packages import installed
 from gputui.errors import HostError
 from gputui.model.plain_text import safe
 from gputui.model.readings import NOTHING_WANTED, Wanted
@@ -28,14 +28,18 @@ def installed_here() -> Mapping[str, str]:
     return dict(installed())
 
 
+def _version(name: str) -> str:
+    return dict(installed(names=(name,))).get(name, "")
+
+
 @dataclass(frozen=True, slots=True)
 class Versions:
     """The versions that a host must have exactly: pickles and Dask's messages depend on them."""
 
     python: str = f"{sys.version_info.major}.{sys.version_info.minor}"
     """`3.11`: the minor version decides what a pickled function can be read by."""
-    dask: str = field(default_factory=lambda: installed_here().get("dask", ""))
-    distributed: str = field(default_factory=lambda: installed_here().get("distributed", ""))
+    dask: str = field(default_factory=lambda: _version("dask"))
+    distributed: str = field(default_factory=lambda: _version("distributed"))
 
 
 @dataclass(frozen=True, slots=True)

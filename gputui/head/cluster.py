@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from importlib.metadata import version
 
+from gputui.agent.packages import installed
 from gputui.engine import dask_settings
 from gputui.errors import HeadError
 from gputui.fleet import desired
@@ -23,6 +23,7 @@ from gputui.fleet.fleet import Fleet
 from gputui.fleet.stages import FleetSettings
 from gputui.folders import runtime_folder
 from gputui.head.broadcasts import EventLog, LogRelay, Questions
+from gputui.head.certificate import make_certificate
 from gputui.head.notices import Notices
 from gputui.head.runs import Runs, StartChild, start_run
 from gputui.head.scheduler_process import (
@@ -109,7 +110,8 @@ class Cluster:
             printed=self.logs.printed,
             ask=self.questions.ask,
         )
-        self._credentials: Credentials | None = None
+        self._credentials = Credentials("", "", config.dask_config_json)
+        """Without a certificate as long as no scheduler was needed."""
         self._work = Background(
             lambda what, error: self.stop(f"{what} failed: {words(error)}", failed=True)
         )
@@ -210,14 +212,22 @@ class Cluster:
         if not self.fleet.scheduler_wanted.is_set():
             self.fleet.scheduler_wanted.set()
             self._work.start(self.scheduler.start(), "the start of the scheduler")
+            self.trust(make_certificate(self.config.dask_config_json))
             self.fleet_changed()
+
+    def trust(self, credentials: Credentials) -> None:
+        """Give all parts the certificate that Dask's connections are made with."""
+        self._credentials = credentials
+        self.scheduler.configure(credentials)
+        self.fleet.give_credentials(credentials)
 
     def attached(self, frontend: FrontendConnection) -> Attached:
         """Return a new frontend's first message: the cluster, its certificate, where it is."""
         self._met.set()
+        packages: tuple[tuple[str, str], ...] = ()
         if frontend.kind in ("run", "python"):
             self.need_scheduler()
-        assert self._credentials is not None
+            packages = installed(names=OF_ONE_VERSION)
         return Attached(
             name=self.name,
             cluster_id=self.cluster_id,
@@ -231,7 +241,7 @@ class Cluster:
             dashboard=self.scheduler.dashboard,
             python=sys.executable,
             python_version=f"{sys.version_info.major}.{sys.version_info.minor}",
-            packages=tuple((name, version(name)) for name in OF_ONE_VERSION),
+            packages=packages,
         )
 
     def _someone_there(self) -> bool:

@@ -168,14 +168,14 @@ class Head(Cluster):
 
     async def _start(self) -> None:
         """Start everything at once: what waits for something else waits there."""
-        made = self._work.start(self._make_credentials(), "its certificate")
+        made = None
         if not self.config.watch:
+            made = self._work.start(self._make_credentials(), "its certificate")
             self.fleet.scheduler_wanted.set()
             await self.scheduler.start()
         self.fleet.add_hosts(self._hosts)
-        self._credentials = await made
-        self.scheduler.configure(self._credentials)
-        self.fleet.give_credentials(self._credentials)
+        if made is not None:
+            self.trust(await made)
         if self.config.metrics_port is not None:
             await self.metrics.open(self.config.metrics_port)
         if not self.simulated:

@@ -8,8 +8,9 @@ import time
 from pathlib import Path
 
 from gputui.agent import facts
-from gputui.agent.facts import gather_facts, installed
+from gputui.agent.facts import gather_facts
 from gputui.agent.gpu.watch import DeviceWatch
+from gputui.agent.packages import installed
 from gputui.process import procfs
 from gputui.process.cgroups import Cgroups, memory
 

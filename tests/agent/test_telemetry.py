@@ -175,7 +175,7 @@ def test_a_hanging_gpu_does_not_delay_a_reading(nvml, reader):
 def test_neither_facts_nor_telemetry_import_more_than_the_standard_library():
     program = (
         "import sys; import gputui.agent.facts, gputui.agent.gpu.telemetry;"
-        "gputui.agent.facts.installed();"
+        "gputui.agent.packages.installed();"
         "print([n for n in sys.modules if n.split('.')[0] in"
         " {'pynvml', 'dask', 'distributed', 'numpy', 'cupy', 'psutil', 'click'}])"
     )

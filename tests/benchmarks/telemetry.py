@@ -19,10 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gputui.agent.facts import gather_facts, installed
+from gputui.agent.facts import gather_facts
 from gputui.agent.gpu.nvml import Nvml
 from gputui.agent.gpu.telemetry import TelemetryReader
 from gputui.agent.gpu.watch import DeviceWatch
+from gputui.agent.packages import installed
 from gputui.protocol.codec import encode
 from gputui.protocol.streams import Deflated
 
