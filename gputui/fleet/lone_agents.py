@@ -108,5 +108,9 @@ async def lone_agents(
     try:
         yield tuple(await asyncio.gather(*map(start, hosts)))
     finally:
-        await asyncio.shield(asyncio.gather(*(agent.close() for agent in agents)))
-        await opener.close()
+        closing = asyncio.gather(*(agent.close() for agent in agents))
+        try:
+            await asyncio.shield(closing)
+        finally:
+            await asyncio.wait([closing])  # also where a user interrupts that
+            await opener.close()

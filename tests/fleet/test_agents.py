@@ -14,12 +14,16 @@ from gputui.fleet.checks import Verdict
 from gputui.fleet.deploy.remote import load_pack
 from gputui.fleet.deploy.start_agent import AgentOpener
 from gputui.fleet.doctor import diagnose
+from gputui.fleet.lone_agents import LoneAgent, lone_agents
+from gputui.fleet.session import END_S
+from gputui.fleet.stages import FleetSettings, Question
 from gputui.model.hosts import Host
 from gputui.model.snapshot import HostState as S
 from gputui.protocol.agent import Telemetry
 from tests.fleet.conftest import Reaching
-from tests.processes import command_of, lives, nothing_left, processes_of
+from tests.processes import command_of, ended, lives, marked, nothing_left, processes_of
 from tests.sshd import Namespaces, SshHosts
+from tests.system.parts import part_of
 
 LOCAL = Host("localhost", gpus=())
 
@@ -151,3 +155,36 @@ async def test_doctor_finds_nothing_wrong_with_a_good_host_and_leaves_nothing(
     found = await diagnose([Host("ssh2", gpus=()), LOCAL], settings, nobody, AgentOpener(settings))
     assert [finding for finding in found if finding.verdict is Verdict.BAD] == []
     assert {"versions", "port"} <= {finding.check for finding in found}
+
+
+async def test_agents_without_a_cluster_end_in_order_also_while_that_is_interrupted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mark = f"test-{os.getpid()}-{os.urandom(3).hex()}"
+    monkeypatch.setenv("GPUTUI_TEST", mark)
+    opened, leave = asyncio.Event(), asyncio.Event()
+
+    async def use() -> None:
+        async with lone_agents([LOCAL], FleetSettings("none", lease_s=60.0), nobody) as found:
+            assert isinstance(found[0], LoneAgent)
+            opened.set()
+            await leave.wait()
+
+    using = asyncio.create_task(use())
+    await opened.wait()
+    (agent,) = (p for p in marked(f"GPUTUI_TEST={mark}") if part_of(p) == "agent")
+    os.kill(agent, signal.SIGSTOP)
+    leave.set()
+    await asyncio.sleep(0)  # it waits for the agent now
+    await asyncio.sleep(0)
+    using.cancel()
+    await asyncio.wait([using], timeout=0.5)
+    assert not using.done()
+    os.kill(agent, signal.SIGCONT)
+    with pytest.raises(asyncio.CancelledError):
+        await using
+    await ended(agent, bound_s=END_S)
+
+
+async def nobody(question: Question) -> str | None:
+    raise AssertionError(question)

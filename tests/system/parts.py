@@ -74,7 +74,7 @@ def parts_of(cluster_id: str) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {part: [] for part in (*PARTS, "other")}
     for pid in processes_of(cluster_id):
         try:
-            found[_part(pid)].append(pid)
+            found[part_of(pid)].append(pid)
         except OSError:
             continue
     return found
@@ -119,7 +119,7 @@ def _address(words: str) -> str:
     return str(ip_address(b"".join(ordered)))
 
 
-def _part(pid: int) -> str:
+def part_of(pid: int) -> str:
     """Return what a process is, by its argv; forks have that of what they were forked from."""
     words = command_of(pid)
     if "gputui.head.scheduler" in words:
