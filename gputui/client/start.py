@@ -164,10 +164,12 @@ async def workers_up(
 ) -> Settled:
     """Wait for workers; report each failure as soon as it is known, and what is still pending.
 
-    `connection` takes snapshots. Failures that were not reported yet are reported at the end, and
-    fewer workers than were asked for where none of them failed; `also` is one more hint on them.
+    So are warnings of hosts with GPUs, such as of who else uses those. `connection` takes
+    snapshots. Failures that were not reported yet are reported at the end, and fewer workers than
+    were asked for where none of them failed; `also` is one more hint on them.
     """
     reported: set[str] = set()
+    warned: set[str] = set()
     due = time.monotonic() + WAITING_EVERY_S
 
     def heard(message: ToFrontend) -> None:
@@ -180,6 +182,10 @@ async def workers_up(
                 reported.add(host.name)
                 for line in _failure(host):
                     tell(line)
+            if host.state is HostState.READY and host.devices and host.name not in warned:
+                warned.add(host.name)
+                for each in host.warnings:
+                    tell(f"{host.name}: {each}")
         coming = [
             f"{each.name} ({each.reason or each.state})" for each in hosts if not each.state.final
         ]

@@ -84,6 +84,8 @@ class FreeGpus:
         until = time.monotonic() + wanted.wait_s
         while self._coming() and not pick_free(self._claims(), wanted):
             await asyncio.sleep(LOOK_S)
+        if not self._lacks():
+            return
         wanted = replace(wanted, wait_s=max(0.0, until - time.monotonic()))
         try:
             picked = await hold(self._claims(), wanted, note, self._say)

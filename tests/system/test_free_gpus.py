@@ -1,11 +1,16 @@
 """Clusters that take free GPUs only, claimed before their workers start."""
 
+import json
+import os
 import signal
+import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
+from tests import fakes
+from tests.sshd import Namespaces
 from tests.system.conftest import Command, wait_until
 from tests.system.test_sharing import UUID, gpus, gputui, holding  # noqa: F401
 
@@ -60,6 +65,92 @@ def test_a_line_of_the_hosts_file_gives_so_many_free_gpus(
     holding(gputui, "-n", "1")
     done = gputui("localhost gpus=free:2", "--run", script)
     assert done.stdout == "['localhost:gpu1', 'localhost:gpu2']\n", done.stderr
+
+
+def test_of_hosts_that_all_failed_no_gpu_is_missed(gputui: Command, script: str) -> None:  # noqa: F811
+    done = gputui("localhost gpus=free:1 python=/none", "--run", script)
+    assert done.returncode == 3 and "/none" in done.stderr
+    assert "too few" not in done.stderr and "--wait" not in done.stderr
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="another user is played by root alone")
+@pytest.mark.parametrize(("busy", "workers"), [("warn", 4), ("skip", 3), ("refuse", 0)])
+def test_what_another_user_claims_is_busy(
+    gputui: Command,  # noqa: F811
+    script: str,
+    open_folder: Path,
+    busy: str,
+    workers: int,
+) -> None:
+    gputui.env["GPUTUI_CLAIMS"] = str(open_folder)
+    lock = open_folder / f"{UUID.format(0)}.lock"
+    lock.touch()
+    words = ("flock", str(lock), "sh", "-c", "echo held; exec sleep 60")
+    user = {"user": 61001, "group": 61001, "extra_groups": []}
+    other = subprocess.Popen(words, stdout=subprocess.PIPE, start_new_session=True, **user)  # type: ignore[call-overload]
+    try:
+        assert other.stdout.readline() == b"held\n"
+        done = gputui("--run", script, "--busy", busy)
+    finally:
+        os.killpg(other.pid, signal.SIGKILL)
+        other.communicate()
+    assert "GPU 0 is claimed by 61001" in done.stderr
+    assert done.stdout.count("localhost:gpu") == workers, done.stderr
+    assert done.returncode == (0 if workers else 3)
+
+
+LEASE_S = 4
+FAKE = 'setup="export PYTHONPATH={fakes} GPUTUI_FAKE_NVML={gpus} GPUTUI_CLAIMS={claims}"'
+
+
+def lines_of(hosts: Namespaces, folder: Path, options: str = "") -> str:
+    """Return a hosts file of hosts with two made-up GPUs and a folder of claims each."""
+    lines = []
+    for host in hosts.hosts:
+        claims = folder / host.name
+        claims.mkdir()
+        claims.chmod(0o1777)
+        gpus = folder / f"{host.name}.json"
+        uuids = [{"uuid": f"GPU-{host.name}-{number}"} for number in range(2)]
+        gpus.write_text(json.dumps({"gpus": uuids}))
+        setup = FAKE.format(fakes=Path(fakes.__file__).parent, gpus=gpus, claims=claims)
+        lines.append(f"{host.name} {setup} memory=1GiB {options}\n")
+    return "".join(lines)
+
+
+def claimed(gputui: Command, text: str) -> set[str]:  # noqa: F811
+    """Return what the hosts that answer say is claimed, by agents of their own."""
+    hosts = json.loads(gputui("who", text, "--json").stdout)
+    return {gpu["uuid"] for host in hosts for gpu in host.get("gpus", ()) if gpu["claim"]}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", ["", "gpus=free:1"])
+def test_gpus_of_a_host_that_is_lost_are_replaced_or_claimed_again(
+    gputui: Command,  # noqa: F811
+    namespace_hosts: Namespaces,
+    options: str,
+) -> None:
+    gputui.env |= namespace_hosts.environment | {"DASK_GPUTUI__LEASE": str(LEASE_S)}
+    text = lines_of(namespace_hosts, gputui.folder, options)
+    hosts = gputui.folder / "lab.txt"
+    hosts.write_text(text)
+    wanted = () if options else ("--gpus", "2")
+    done = gputui("up", str(hosts), *wanted)
+    assert done.returncode == 0, done.stderr
+    before = claimed(gputui, text)
+    assert len(before) == (3 if options else 2)
+    lost = next(each for each in namespace_hosts.hosts if f"GPU-{each.name}-0" in before)
+    namespace_hosts.cut(lost)
+    try:
+        wait_until(lambda: len(claimed(gputui, text)) == 2, 60)
+        after = claimed(gputui, text)
+        assert not any(lost.name in uuid for uuid in after)
+    finally:
+        namespace_hosts.mend(lost)
+    wait_until(lambda: claimed(gputui, text) == (before if options else after), 60)
+    assert gputui("down", "lab").returncode == 0
+    assert claimed(gputui, text) == set()
 
 
 def test_a_cluster_that_is_left_running_promises_its_end(gputui: Command) -> None:  # noqa: F811

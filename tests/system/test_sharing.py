@@ -1,6 +1,7 @@
 """Whose GPU it is: `who` and `claim`, as several people on one box run them."""
 
 import json
+import os
 import signal
 import subprocess
 import time
@@ -186,6 +187,27 @@ def test_who_sums_by_host_and_leaves_out_what_no_filter_means(gputui: Command) -
     refused = gputui("who", "--only", "mine")
     assert refused.returncode == 2
     assert "--only mine: write free, user:NAME or 'idle>1h'" in refused.stderr
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="namespaces of pids need root")
+def test_a_holder_in_another_namespace_of_pids_is_unknown_and_excludes(gputui: Command) -> None:
+    holding(gputui, "-n", "3")
+    gputui.before = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--")
+    claims = [gpu["claim"] for gpu in gpus(gputui)]
+    assert [claim and (claim["pid"], claim["user"]) for claim in claims] == [
+        *3 * [(None, None)],
+        None,
+    ]
+    assert "held, holder unknown" in gputui("who").stdout
+    done = gputui("claim", "-n", "2")
+    assert done.returncode == 3 and "2 asked for, 1 free" in done.stderr
+    gputui.before = ()
+
+
+def test_what_is_over_says_so_with_how_long_it_has_been_idle(gputui: Command) -> None:
+    assert gputui("up", "--name", "lab", "--gpus", "1", "--for", "1s").returncode == 0
+    wait_until(lambda: "cluster lab · over by " in gputui("who").stdout, 20)
+    assert gputui("down", "lab").returncode == 0
 
 
 def test_who_asks_a_running_head_of_these_hosts_rather_than_the_hosts(
