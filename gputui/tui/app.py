@@ -27,7 +27,7 @@ from gputui.tui.commands.command_registry import Registry, key_name
 from gputui.tui.preferences import Remembered
 from gputui.tui.rendering.palette import OKABE_ITO, WITHOUT_COLOUR, colourless, signals
 from gputui.tui.terminal import refuses_copies
-from gputui.tui.terminal.driver import CellDriver, notify_person
+from gputui.tui.terminal.driver import CellDriver, draw_again, notify_person
 from gputui.tui.views import View, ViewSwitcher
 from gputui.tui.watched import Playback, Watched
 from gputui.tui.widgets import Drawing, Pane
@@ -417,6 +417,8 @@ class ScreenApp(App[int]):
         """
         if not isinstance(event, events.Key) or event.is_forwarded:
             await super().on_event(event)
+            if isinstance(event, events.Resize):  # also as the terminal is taken, again
+                draw_again(self)
             return
         await self._keys_taken()
         if not self.busy_asking:

@@ -4,15 +4,15 @@ A small JSON file in the state folder. One that cannot be read is ignored with a
 entries that no longer exist.
 """
 
-import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 DEMO_FILE = "demo.json"
-LISTS = ("columns", "lines", "pressed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,19 +37,10 @@ def location(*, simulated: bool = False) -> Path:
 
 
 def load(path: Path) -> Preferences:
-    """Read the remembered preferences; raises OSError, and ValueError for any other file."""
+    """Read the remembered preferences; raises OSError, and MsgspecError for any other file."""
     if not path.exists():
         return Preferences()
-    try:
-        known = json.loads(path.read_text(encoding="utf-8"))
-        forms = {
-            str(preset): {str(name): str(text) for name, text in texts.items()}
-            for preset, texts in known.get("forms", {}).items()
-        }
-        words = {name: tuple(map(str, known.get(name, ()))) for name in LISTS}
-        return Preferences(str(known["theme"]), str(known["zoom"]), forms=forms, **words)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError("not a file of this version") from error
+    return msgspec.json.decode(path.read_bytes(), type=Preferences)
 
 
 def save(path: Path, preferences: Preferences) -> None:
@@ -57,7 +48,7 @@ def save(path: Path, preferences: Preferences) -> None:
     from gputui.folders import write_whole
 
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    write_whole(path, json.dumps(asdict(preferences)).encode())
+    write_whole(path, msgspec.json.encode(preferences))
 
 
 class Remembered:
@@ -71,7 +62,7 @@ class Remembered:
         if path is not None:
             try:
                 self.now = load(path)
-            except (OSError, ValueError) as error:
+            except (OSError, msgspec.MsgspecError) as error:
                 self.trouble = f"{path}: choices not read: {error}"
 
     def of_demo(self) -> "Remembered":

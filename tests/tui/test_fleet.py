@@ -81,7 +81,7 @@ def test_choices_are_read_as_they_were_saved(tmp_path: Path) -> None:
     assert load(path) == Preferences("textual-light", "host", ("util",))
 
 
-@pytest.mark.parametrize("text", ['{"theme": ', "[1]", "{}", "\x00"])
+@pytest.mark.parametrize("text", ['{"theme": ', "[1]", '{"forms": 1}', "\x00"])
 async def test_a_broken_file_of_choices_is_as_good_as_none_and_said(
     tmp_path: Path, text: str
 ) -> None:

@@ -2,7 +2,6 @@
 
 import csv
 import shlex
-import signal
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -17,6 +16,7 @@ from gputui.tui.filter import Fields, no_such
 from gputui.tui.rendering import fitted
 from gputui.tui.rendering.format import lasted, safe
 from gputui.tui.rendering.palette import THEMES
+from gputui.tui.terminal.driver import draw_again
 from gputui.tui.views import VIEWS, ViewKind
 from gputui.tui.widgets.prompt import Asking, files, fitting, last_word, remembered
 
@@ -181,11 +181,6 @@ async def _help(app: "ScreenApp") -> None:
 
     if (view := app.view) is not None:
         await app.ask(Help(tuple(app.registry), view.NAME, view.FILTER))
-
-
-def _redraw(app: "ScreenApp") -> None:
-    signal.raise_signal(signal.SIGWINCH)  # after which nothing on the terminal is taken for granted
-    app.refresh()
 
 
 def _theme(app: "ScreenApp", argument: str) -> None:
@@ -377,7 +372,7 @@ COMMANDS = (
     _move("minute-back", "left_curly_bracket", "a minute back", lambda _: -60.0),
     _move("minute", "right_curly_bracket", "a minute on", lambda _: 60.0),
     Command("pause", "Pause drawing, or resume", _pause, "p", hint="pause"),
-    Command("redraw", "Redraw the terminal", _redraw, "ctrl+l"),
+    Command("redraw", "Redraw the terminal", draw_again, "ctrl+l"),
     Command(
         "theme", "Change the colours", _theme, "T", "[NAME]", suggest=lambda _app, _words: THEMES,
         unavailable=lambda app: "NO_COLOR is set" if app.no_color else "",

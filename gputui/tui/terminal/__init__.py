@@ -18,12 +18,10 @@ PRIVATE = (
     "textual._xterm_parser:XTermParser.feed",
     "textual._xterm_parser:XTermParser.tick",
     "textual.drivers.linux_driver:LinuxDriver.run_input_thread",
-    "textual.drivers.linux_driver:LinuxDriver.start_application_mode",
-    "textual.drivers.linux_driver:LinuxDriver.process_message",
     "textual.drivers.linux_driver:LinuxDriver.write",
 )
 """Names below a module, by import."""
-ATTRIBUTES = ("_app", "_loop", "exit_event", "fileno")
+ATTRIBUTES = ("_app", "exit_event", "fileno")
 """What an instance of the driver has."""
 APP_ATTRIBUTES = ("_driver",)
 """What an app has."""

@@ -20,14 +20,13 @@ import threading
 import time
 from codecs import getincrementaldecoder
 from collections.abc import Iterator
-from types import FrameType
 from typing import Any
 
 from textual._xterm_parser import XTermParser
 from textual.app import App
 from textual.constants import ESCAPE_DELAY
 from textual.drivers.linux_driver import LinuxDriver
-from textual.events import Key, Paste, Resize
+from textual.events import Key, Paste
 from textual.message import Message
 
 from gputui.tui.rendering.format import to_ascii
@@ -128,33 +127,9 @@ class CellDriver(LinuxDriver):
             for message in messages:
                 self.process_message(message)
 
-    def start_application_mode(self) -> None:
-        """Take the terminal, and listen to changes of its size."""
+    def forget(self) -> None:
+        """Take nothing on the terminal for granted: the next frame sends every cell."""
         self._cells.forget()
-        super().start_application_mode()  # type: ignore[no-untyped-call]
-        handler = signal.getsignal(signal.SIGWINCH)
-
-        def resized(number: int, frame: FrameType | None) -> None:
-            if callable(handler):
-                handler(number, frame)
-            self._draw_again()
-
-        signal.signal(signal.SIGWINCH, resized)
-
-    def process_message(self, message: Message) -> None:
-        """Process the terminal's input, including size reports."""
-        if isinstance(message, Resize):
-            self._draw_again()
-        super().process_message(message)
-
-    def _draw_again(self) -> None:
-        """Draw every cell.
-
-        Textual 8.2 draws nothing where the size is again what it was; the terminal may have lost
-        its cells on the way there.
-        """
-        self._cells.forget()
-        self._loop.call_soon_threadsafe(self._app.refresh)
 
     def write(self, data: str) -> None:
         """Write the changed cells; on an ASCII screen in ASCII only."""
@@ -162,6 +137,17 @@ class CellDriver(LinuxDriver):
             data = to_ascii(data)
         if sent := self._cells.let_through(data, self._app.size):
             super().write(sent)
+
+
+def draw_again(app: App[Any]) -> None:
+    """Draw every cell, whatever the terminal is thought to show.
+
+    Textual 8.2 draws nothing where the size is again what it was; the terminal may have lost its
+    cells on the way there.
+    """
+    if isinstance(app._driver, CellDriver):
+        app._driver.forget()
+    app.refresh()
 
 
 def notify_person(app: App[Any], text: str) -> None:
