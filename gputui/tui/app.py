@@ -105,7 +105,7 @@ class ScreenApp(App[int]):
         """Text printed after the screen has closed."""
         self.head = Attachment(self, open_connection, start_again)
         self.stage = ViewSwitcher(self.registry)
-        self.prompt = Prompt(self.focus_view)
+        self.prompt = Prompt(self.focus_view, lambda found: self.say("  ".join(found)))
         self._wanted_theme = WITHOUT_COLOUR if self.no_color else theme or self.remembered.now.theme
         self._starting = True
         """Whether the start view gives way to the fleet by itself when all hosts are settled."""

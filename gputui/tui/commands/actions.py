@@ -18,7 +18,7 @@ from gputui.tui.rendering.format import lasted, safe
 from gputui.tui.rendering.palette import THEMES
 from gputui.tui.terminal.driver import draw_again
 from gputui.tui.views import VIEWS, ViewKind
-from gputui.tui.widgets.prompt import Asking, files, fitting, last_word, remembered
+from gputui.tui.widgets.prompt import files, fitting, last_word, remembered
 
 if TYPE_CHECKING:
     from gputui.protocol.frontend import StartRun
@@ -76,16 +76,8 @@ def _pause(app: "ScreenApp") -> None:
     app.draw()
 
 
-def type_command(app: "ScreenApp", begun: str = "") -> None:
-    """Ask for a command, with a beginning that can be changed."""
-
-    async def submitted(line: str) -> None:
-        app.prefer(lines=remembered(app.remembered.now.lines, line.strip()))
-        command, argument = app.registry.parse(line, app.stage.current)
-        if command is not None:
-            await command.call(app, argument)
-        elif line.strip():
-            app.say(app.registry.not_found(line), bad=True)
+async def type_command(app: "ScreenApp", begun: str = "") -> None:
+    """Ask for a command, with a beginning that can be changed, and call it."""
 
     def candidates(line: str) -> Sequence[str]:
         name, space, rest = line.lstrip().partition(" ")
@@ -95,16 +87,20 @@ def type_command(app: "ScreenApp", begun: str = "") -> None:
         words = [*rest.split(), ""] if rest.endswith(" ") or not rest else rest.split()
         return fitting(words[-1], command.suggest(app, words)) if command else ()
 
-    asking = Asking(
-        ": command   tab completes",
-        submitted,
-        candidates=candidates,
-        offered=lambda found: app.say("  ".join(found)),
-    )
-    app.prompt.ask(asking, begun, app.remembered.now.lines)
+    past = app.remembered.now.lines
+    mark = ": command   tab completes"
+    line = (await app.prompt.ask(mark, begun, candidates=candidates, past=past) or "").strip()
+    if not line:
+        return
+    app.prefer(lines=remembered(past, line))
+    command, argument = app.registry.parse(line, app.stage.current)
+    if command is not None:
+        await command.call(app, argument)
+    else:
+        app.say(app.registry.not_found(line), bad=True)
 
 
-def _filter(app: "ScreenApp", argument: str) -> None:
+async def _filter(app: "ScreenApp", argument: str) -> None:
     view = app.view
     assert view is not None and view.FILTER is not None
     before, fields = view.filter_text, view.FILTER
@@ -112,18 +108,15 @@ def _filter(app: "ScreenApp", argument: str) -> None:
     def typed(text: str) -> None:
         app.say(view.filter(text), bad=True)  # "" clears what was wrong with it on the way
 
+    def candidates(line: str) -> Sequence[str]:
+        return filter_terms(fields, last_word(line))
+
     if argument:
         typed(argument)
         return
-    asking = Asking(
-        "/ filter   tab completes",
-        typed,
-        typed,
-        cancelled=lambda: typed(before),
-        candidates=lambda line: filter_terms(fields, last_word(line)),
-        offered=lambda found: app.say("  ".join(found)),
-    )
-    app.prompt.ask(asking, before)
+    mark = "/ filter   tab completes"
+    if await app.prompt.ask(mark, before, candidates=candidates, typed=typed) is None:
+        typed(before)
 
 
 def filter_terms(fields: Fields[Any], word: str) -> Sequence[str]:
@@ -171,7 +164,7 @@ async def _find(app: "ScreenApp") -> None:
     if chosen is None:
         return
     if chosen.needs_argument and not chosen.why_not(app):
-        type_command(app, chosen.name + " ")
+        await type_command(app, chosen.name + " ")
     else:
         await chosen.call(app)
 
@@ -275,7 +268,6 @@ async def _exec(app: "ScreenApp", argument: str) -> None:
     from gputui.protocol.frontend import Done, StartRun
     from gputui.protocol.programs import PROGRAM
     from gputui.runs.records import as_typed
-    from gputui.tui.commands.person import ask_line
 
     try:
         words = shlex.split(argument)
@@ -288,13 +280,16 @@ async def _exec(app: "ScreenApp", argument: str) -> None:
         words = words if equals else words[1:]
     if not words:
         raise HeadError("write the program: exec -n 2 python train.py")
-    number = given.get("gpus") or await ask_line(app, "> On how many GPUs?   enter is 1", "1")
+    number = given.get("gpus", "")
     if not number:
-        return
+        typed = await app.prompt.ask("> On how many GPUs?   enter is 1")
+        if typed is None:
+            return
+        number = typed.strip() or "1"
     if not (number.isdecimal() and int(number)):
         raise HeadError(f"{number}: write a number of GPUs")
-    typed = as_typed(given | {"gpus": number, "arguments": words})
-    request = StartRun(0, f"{PROGRAM}{words[0]}", typed, cwd=str(Path.cwd()))
+    parameters = as_typed(given | {"gpus": number, "arguments": words})
+    request = StartRun(0, f"{PROGRAM}{words[0]}", parameters, cwd=str(Path.cwd()))
     done = await app.head.request(request)
     await app.show_view("runs", done.text if isinstance(done, Done) else "")
 

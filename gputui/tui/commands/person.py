@@ -29,7 +29,7 @@ from gputui.tui.dialogs.modal import (
     QuestionDialog,
 )
 from gputui.tui.rendering import format as fmt
-from gputui.tui.widgets.prompt import Asking, Candidates, files, last_word
+from gputui.tui.widgets.prompt import files, last_word
 
 if TYPE_CHECKING:
     from gputui.tui.app import ScreenApp
@@ -63,7 +63,8 @@ async def choose_start(app: "ScreenApp", options: StartOptions) -> OpenConnectio
             text = "\n".join(picked or ())
         elif kind == "file":
             mark = "> Which hosts file?   tab completes"
-            text = await ask_line(app, mark, candidates=lambda line: files(last_word(line)))
+            typed = await app.prompt.ask(mark, candidates=lambda line: files(last_word(line)))
+            text = (typed or "").strip()
         if not text and kind in ("ssh", "file"):
             continue
         try:
@@ -75,21 +76,6 @@ async def choose_start(app: "ScreenApp", options: StartOptions) -> OpenConnectio
             app.simulate()
         return opener
     return None
-
-
-async def ask_line(
-    app: "ScreenApp", mark: str, usual: str = "", candidates: Candidates = lambda line: ()
-) -> str:
-    """Ask for a line of text, an empty one being the `usual` one; "" for escape."""
-    typed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    asking = Asking(
-        mark,
-        lambda line: typed.set_result(line.strip() or usual),
-        cancelled=lambda: typed.set_result(""),
-        candidates=candidates,
-    )
-    app.prompt.ask(asking)
-    return await typed
 
 
 def concerned(snapshot: Snapshot | None, pid: int) -> Iterator[str]:

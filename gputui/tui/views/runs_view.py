@@ -240,7 +240,7 @@ class RunsView(Listing[RunRow]):
             typed = dict(run.parameters)
             if run.cwd not in ("", str(Path.cwd())) and not typed.keys() & {"cwd", "send"}:
                 typed = {"cwd": run.cwd} | typed
-            type_command(app, shlex.join(["exec", *exec_words(typed.items())[1:]]))
+            await type_command(app, shlex.join(["exec", *exec_words(typed.items())[1:]]))
         else:
             await edit_run(app, run.preset, dict(run.parameters))
 

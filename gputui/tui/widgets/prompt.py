@@ -3,9 +3,7 @@ as it is unambiguous, then cycles through the candidates; up and down go through
 """
 
 import asyncio
-import contextlib
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from os.path import commonprefix
 from pathlib import Path
 
@@ -87,23 +85,6 @@ LONGEST = 500
 CLOSES_S = 2.0
 """For how long keys are kept for what comes into focus after the line."""
 
-Take = Callable[[str], Awaitable[None] | None]
-
-
-@dataclass(frozen=True, slots=True)
-class Asking:
-    """The uses of the line."""
-
-    mark: str
-    """The text before the line, and a placeholder after it while the line is empty."""
-    submitted: Take
-    typed: Take | None = None
-    cancelled: Callable[[], None] | None = None
-    candidates: Candidates = lambda line: ()
-    """Completions of the last word."""
-    offered: Callable[[Sequence[str]], None] = lambda candidates: None
-    """Called with the candidates of an ambiguous last word."""
-
 
 class FirstCandidate(Suggester):
     """Suggests behind the cursor what `tab` would make of the line."""
@@ -127,60 +108,72 @@ class Prompt(Input):
     Prompt:focus { border: none; }
     """
 
-    def __init__(self, closed: Callable[[], None]) -> None:
-        """`closed` is called when the line is closed."""
+    def __init__(
+        self, closed: Callable[[], None], offered: Callable[[Sequence[str]], None]
+    ) -> None:
+        """`closed` is called when the line is closed, `offered` with what a word can become."""
         super().__init__(max_length=LONGEST, compact=True, select_on_focus=False)
-        self._when_closed = closed
-        self._asking: Asking | None = None
+        self._when_closed, self._offer = closed, offered
+        self._mark = ""
+        self._answer: asyncio.Future[str | None] | None = None
+        """What the line comes to, while it is in sight."""
+        self._candidates: Candidates = lambda line: ()
+        self._when_typed: Callable[[str], None] = lambda line: None
         self._past: Sequence[str] = ()
         """The lines that were typed before."""
         self._back, self._typed = 0, ""
         """How many of them back this one is, and the line that was typed instead."""
         self._round: list[str] = []
         """Lines that `tab` goes through."""
-        self._line_closed = asyncio.Event()
 
     @property
     def active(self) -> bool:
         """Whether something is being asked."""
-        return self._asking is not None
+        return self._answer is not None
 
-    def ask(
+    async def ask(
         self,
-        asking: Asking,
+        mark: str,
         value: str = "",
-        lines: Sequence[str] = (),
-    ) -> None:
-        """Show the line with this value; `lines` were typed before."""
-        self._asking = asking
-        self._line_closed.clear()
-        self.placeholder = asking.mark.partition(" ")[2]
-        self.suggester = FirstCandidate(asking.candidates)
-        self._past, self._back, self._round = lines, 0, []
-        self.value = value
+        *,
+        candidates: Candidates = lambda line: (),
+        typed: Callable[[str], None] = lambda line: None,
+        past: Sequence[str] = (),
+    ) -> str | None:
+        """Show the line with this value at once, and return what it comes to; None for escape.
+
+        `mark` is the text before the line, and a placeholder after it while the line is empty;
+        `candidates` returns completions of the last word, `typed` is called with each change,
+        `past` were typed before.
+        """
+        self._mark, _, self.placeholder = mark.partition(" ")
+        self._candidates, self._when_typed, self._past = candidates, typed, past
+        self._back, self._round = 0, []
+        self._answer = asyncio.get_running_loop().create_future()
+        self.suggester = FirstCandidate(candidates)
         self.display = True
-        self.cursor_position = len(value)
+        self._put(value)
         self.screen.set_focus(self)  # at once: the keys behind the one that called are next
+        return await self._answer
 
     def render_lines(self, crop: Region) -> list[Strip]:
         """Draw the line, and its mark into the padding before it."""
         strips = super().render_lines(crop)
-        if self._asking is not None and strips and crop.x == 0:
-            mark = Strip([Segment(self._asking.mark[:1], self.rich_style)], 1)
+        if self._mark and strips and crop.x == 0:
+            mark = Strip([Segment(self._mark, self.rich_style)], 1)
             strips[0] = Strip.join([mark, strips[0].crop(1)])
         return strips
 
     async def closes(self) -> None:
         """Wait, for a bound, until the line is closed: the next key belongs to the view."""
-        if self.active and self.screen.focused is self:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(CLOSES_S):
-                    await self._line_closed.wait()
+        if self._answer is not None and self.screen.focused is self:
+            await asyncio.wait([self._answer], timeout=CLOSES_S)
 
-    def _close(self) -> None:
-        self._asking = None
-        self._line_closed.set()
+    def _close(self, line: str | None) -> None:
+        answer, self._answer = self._answer, None
         self.display = False
+        if answer is not None and not answer.done():
+            answer.set_result(line)
         self._when_closed()
 
     def on_paste(self, event: events.Paste) -> None:
@@ -192,15 +185,12 @@ class Prompt(Input):
 
     async def on_key(self, event: events.Key) -> None:
         """Handle escape, tab, up and down, and what a key is bound to."""
-        asking = self._asking
-        if asking is None:
+        if not self.active:
             return
         if event.key == "escape":
-            self._close()
-            if asking.cancelled is not None:
-                asking.cancelled()
+            self._close(None)
         elif event.key == "tab":
-            self._complete(asking)
+            self._complete()
         elif event.key in ("up", "down"):
             self._go_back(1 if event.key == "up" else -1)
         else:
@@ -213,18 +203,18 @@ class Prompt(Input):
         event.stop()
         event.prevent_default()
 
-    def _complete(self, asking: Asking) -> None:
+    def _complete(self) -> None:
         """Complete the last word as far as all candidates agree, then try them in turn."""
         if self._round and self.value in self._round:
             place = self._round.index(self.value) + 1
             self._put(self._round[place % len(self._round)])
             return
-        line, found = self.value, asking.candidates(self.value)
+        line, found = self.value, self._candidates(self.value)
         longer = completed(line, found)
         if longer == line and len(found) > 1:
             before = line[: len(line) - len(last_word(line))]
             self._round = [before + each for each in found]
-            asking.offered(found)
+            self._offer(found)
             longer = self._round[0]
         self._put(longer)
 
@@ -240,21 +230,13 @@ class Prompt(Input):
         self.value = line
         self.cursor_position = len(line)
 
-    async def on_input_changed(self, event: Input.Changed) -> None:
-        """Post the present text."""
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Pass the present text on."""
         event.stop()
-        if self._asking is not None and self._asking.typed is not None:
-            await _awaited(self._asking.typed(event.value))
+        if self.active:
+            self._when_typed(event.value)
 
-    async def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Post the typed line."""
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """End with the typed line."""
         event.stop()
-        asking, value = self._asking, event.value
-        self._close()
-        if asking is not None:
-            await _awaited(asking.submitted(value))
-
-
-async def _awaited(result: Awaitable[None] | None) -> None:
-    if result is not None:
-        await result
+        self._close(event.value)
