@@ -1,6 +1,11 @@
 """The logs view: merged lines that stay where they are read."""
 
+import re
+
+from textual.pilot import Pilot
+
 from gputui.protocol.frontend import SubscribeLogs
+from gputui.tui.widgets.logbook import LogBook
 from tests.tui.build import device, host, snapshot, worker
 from tests.tui.still import Still, seen, sees, sees_not, until
 
@@ -14,6 +19,11 @@ def still(lines: int = 0) -> Still:
     for number in range(lines):
         screen.log(f"h:gpu{number % 2}", f"line {number:03}.")
     return screen
+
+
+def lines_seen(pilot: "Pilot[int]") -> list[str]:
+    """Return the lines of the log that are in sight."""
+    return re.findall(r"(?:line|new|newer) [0-9]{3}[.]", seen(pilot))
 
 
 async def test_lines_are_asked_for_once_by_the_first_that_shows_them() -> None:
@@ -47,6 +57,40 @@ async def test_scrolling_up_stops_following_until_it_is_asked_for_again() -> Non
         assert "line 096." in seen(pilot) and "new" not in seen(pilot)
         await pilot.press("f")
         await sees(pilot, "new 49", "following")
+
+
+async def test_lines_that_are_let_go_do_not_move_those_that_are_read() -> None:
+    screen = still()
+    async with screen.app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: screen.app.watched.snapshot)
+        screen.app.watched.logs = LogBook(200)
+        screen.log("h:gpu0", *(f"line {number:03}." for number in range(150)))
+        await pilot.press("4")
+        await sees(pilot, "line 149.")
+        await pilot.press("k", "k")
+        before = lines_seen(pilot)
+        screen.log("h:gpu0", *(f"new {number:03}." for number in range(100)))
+        await sees(pilot, "102 below")
+        assert lines_seen(pilot) == before
+        screen.log("h:gpu0", *(f"newer {number:03}." for number in range(250)))
+        await sees(pilot, "newer 050.")  # the oldest that is left
+        await pilot.press("pagedown", "G", "k", "j", "j")
+        screen.log("h:gpu0", "the very newest")
+        await sees(pilot, "1 below")
+        assert "newer 249." in seen(pilot) and "very newest" not in seen(pilot)
+
+
+async def test_a_filter_that_is_let_go_leaves_the_place() -> None:
+    screen = still(100)
+    async with screen.app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("4")
+        await sees(pilot, "line 099.")
+        await pilot.press("g", "pagedown", "slash", *"gpu0", "enter")
+        await sees_not(pilot, "line 019.")
+        top = lines_seen(pilot)[0]
+        await pilot.press("escape", "escape")
+        await sees(pilot, "line 019.")
+        assert lines_seen(pilot)[0] == top
 
 
 async def test_home_and_end_go_to_the_oldest_and_the_newest_line() -> None:

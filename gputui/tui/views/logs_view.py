@@ -1,10 +1,14 @@
 """The logs view: what all workers print, merged, or one worker's; a person alone moves it.
 
-`LogPane` draws a log book's lines at the place that a pager keeps, here and on a device's page.
+`LogPane` draws the lines of a log book that match, here and on a device's page. While it does not
+follow, its place is a line's number, so that neither new lines nor old ones that are dropped shift
+what is being read.
 """
 
 import re
+from bisect import bisect_left
 from datetime import datetime
+from operator import attrgetter
 from typing import ClassVar
 
 from rich.cells import cell_len, chop_cells
@@ -14,13 +18,13 @@ from textual.content import Content
 from gputui.errors import HeadError
 from gputui.tui.commands.command_registry import Command
 from gputui.tui.dialogs.modal import Chooser
-from gputui.tui.filter import Fields, no_such, parse
+from gputui.tui.filter import Fields, Matches, no_such, parse
 from gputui.tui.rendering import Line, Part, fitted
 from gputui.tui.rendering.format import safe
 from gputui.tui.views import View
 from gputui.tui.watched import Watched
 from gputui.tui.widgets import MOVES, Moving, Pane, Table
-from gputui.tui.widgets.logbook import Level, LogBook, LogLine, Pager
+from gputui.tui.widgets.logbook import Level, LogBook, LogLine
 
 LEVELS = {Level.PLAIN: (" ", ""), Level.WARNING: ("▴", "warn"), Level.ERROR: ("✖", "bad")}
 """How serious a line is: by shape and role."""
@@ -39,35 +43,36 @@ LOG_FILTER: Fields[LogLine] = Fields(
 
 
 class LogPane(Moving, Pane, can_focus=True):
-    """Lines of a log book, drawn as a pager sees them; posts a table's `Moved`."""
+    """Lines of a log book; posts a table's `Moved`."""
 
     BINDINGS = MOVES
 
     def __init__(self) -> None:
         super().__init__()
-        self.pager = Pager(LogBook())
+        self._book = LogBook()
+        self._matches: Matches[LogLine] = parse("", LOG_FILTER)
+        self.matching: list[LogLine] = []
+        """The lines that match, as they were drawn last."""
         self.worker: str | None = None
         self.filter_text = ""
         self.search_text = ""
         self.wrapped = False
         self.timed = True
+        self.following = True
+        self._top = 0
+        """The number of the line at the top, while not following."""
 
     def read(self, book: LogBook) -> None:
         """Draw the new lines of this book; start again with another book."""
-        if book is not self.pager.book:
-            self.pager = Pager(book)
-            self.choose(self.worker, self.filter_text)
+        if book is not self._book:
+            self._book, self.following = book, True
         self.draw()
 
     def choose(self, worker: str | None, filter_text: str) -> None:
         """Show one worker's lines, or all, that match; raises FilterError."""
         wanted = parse(filter_text, LOG_FILTER)
         self.worker, self.filter_text = worker, filter_text.strip()
-
-        def matches(line: LogLine) -> bool:
-            return worker in (None, line.worker) and wanted(line)
-
-        self.pager.filter(matches if worker or self.filter_text else None)
+        self._matches = lambda line: worker in (None, line.worker) and wanted(line)
         self.move()
 
     def move(self) -> None:
@@ -75,18 +80,30 @@ class LogPane(Moving, Pane, can_focus=True):
         self.draw()
         self.post_message(Table.Moved(""))
 
+    @property
+    def top(self) -> int:
+        """The index among the matching lines of the one at the top."""
+        if self.following:
+            return max(0, len(self.matching) - self.rows_seen)
+        return bisect_left(self.matching, self._top, key=attrgetter("number"))
+
+    @property
+    def below(self) -> int:
+        """The number of matching lines below those in sight."""
+        return max(0, len(self.matching) - self.top - self.rows_seen)
+
     def draw(self) -> None:
-        """Draw the pager's lines."""
-        height = self.pager.height = self.size.height
-        self.pager.look()
-        rows = [row for line in self.pager.visible() for row in self._rows(line)]
+        """Draw the lines at the present place."""
+        self.matching = [line for line in self._book.lines if self._matches(line)]
+        top, height = self.top, self.rows_seen
+        rows = [row for line in self.matching[top : top + height] for row in self._rows(line)]
         nothing: Line = [("no line matches" if self.filter_text else "no lines yet", "dim")]
-        self.put((rows[-height:] if self.pager.following else rows[:height]) or [nothing])
+        self.put((rows[-height:] if self.following else rows[:height]) or [nothing])
 
     @property
     def lines(self) -> list[Line]:
         """Every line that matches."""
-        return [row for line in self.pager.lines for row in self._rows(line)]
+        return [row for line in self.matching for row in self._rows(line)]
 
     def _rows(self, line: LogLine) -> list[Line]:
         shape, role = LEVELS[line.level]
@@ -94,7 +111,7 @@ class LogPane(Moving, Pane, can_focus=True):
         if self.timed:
             head.append((f"{datetime.fromtimestamp(line.at):%H:%M:%S} ", "dim"))
         if self.worker is None:
-            width = min(NAME_MOST, self.pager.book.widest_name)
+            width = min(NAME_MOST, self._book.widest_name)
             head.append((fitted(safe(line.worker), width) + " ", "accent"))
         head.append((shape + " ", role))
         indent = sum(len(text) for text, _ in head)
@@ -115,11 +132,20 @@ class LogPane(Moving, Pane, can_focus=True):
         return [(text[:place], role), (text[place:end], "found"), (text[end:], role)]
 
     def find(self, forward: bool) -> bool:
-        """Go to the next match; return whether there is one."""
-        wanted = self.search_text.lower()
-        found = bool(wanted) and self.pager.seek(lambda one: wanted in one.text.lower(), forward)
+        """Bring the next match to the top; return whether there is one."""
+        wanted, top = self.search_text.lower(), self.top
+        ahead = range(top + 1, len(self.matching)) if forward else range(top - 1, -1, -1)
+        places = (place for place in ahead if wanted in self.matching[place].text.lower())
+        if (found := next(places, None) if wanted else None) is not None:
+            self.stay(found)
+        return found is not None
+
+    def stay(self, index: int) -> None:
+        """Stay at a line, by its index among those that match."""
+        index = max(0, min(index, len(self.matching) - 1))
+        self.following = False
+        self._top = self.matching[index].number if self.matching else 0
         self.move()
-        return found
 
     @property
     def rows_seen(self) -> int:
@@ -128,13 +154,18 @@ class LogPane(Moving, Pane, can_focus=True):
 
     def action_move(self, rows: int) -> None:
         """Move by lines; up stops following."""
-        self.pager.scroll(rows)
-        self.move()
+        if rows < 0 or not self.following:
+            self.stay(min(self.top + rows, len(self.matching) - self.rows_seen))
 
     def action_end(self, last: bool) -> None:
         """Go to the newest line and follow, or to the oldest."""
-        self.pager.go_to(0)
-        self.pager.following = last
+        self.stay(0)
+        if last:
+            self.follow()
+
+    def follow(self) -> None:
+        """Follow the newest lines."""
+        self.following = True
         self.move()
 
     def on_resize(self) -> None:
@@ -168,7 +199,7 @@ class LogsView(View):
 
     def cells(self) -> list[list[str]]:
         """Return every matching line: time, worker, level, text."""
-        lines = self.pane.pager.lines
+        lines = self.pane.matching
         rows = [[str(one.at), one.worker, one.level.value, one.text] for one in lines]
         return [["at", "worker", "level", "text"], *rows]
 
@@ -178,11 +209,11 @@ class LogsView(View):
 
     def crumbs(self) -> Line:
         """Say whose lines these are, how many, and whether they follow."""
-        pane, pager = self.pane, self.pane.pager
-        stopped = f"stopped · {pager.below:,} below · f follows"
+        pane = self.pane
+        stopped = f"stopped · {pane.below:,} below · f follows"
         parts = [
-            (f"{pane.worker or 'all workers'} · {len(pager.lines):,} lines · ", ""),
-            ("following", "good") if pager.following else (stopped, "warn"),
+            (f"{pane.worker or 'all workers'} · {len(pane.matching):,} lines · ", ""),
+            ("following", "good") if pane.following else (stopped, "warn"),
         ]
         parts += [(f"  /{pane.filter_text}", "accent")] if pane.filter_text else []
         parts += [(f" · search {pane.search_text}", "found")] if pane.search_text else []
@@ -191,7 +222,7 @@ class LogsView(View):
     def go_to(self, key: str) -> None:
         """Show one worker's lines, or all with ""; `esc` then leads back to its device."""
         self._from_device = self.screen_app.stage.came_from == "device"
-        self.pane.pager.following = True
+        self.pane.following = True
         self.pane.choose(key or None, self.pane.filter_text)
 
     def narrow(self, text: str) -> None:
@@ -246,12 +277,10 @@ class LogsView(View):
 
     def follow(self) -> None:
         """Follow the newest lines, or stay."""
-        pager = self.pane.pager
-        if pager.following:
-            pager.go_to(pager.top)
+        if self.pane.following:
+            self.pane.stay(self.pane.top)
         else:
-            pager.following = True
-        self.pane.move()
+            self.pane.follow()
 
     def wrap(self) -> None:
         """Wrap long lines, or cut them."""

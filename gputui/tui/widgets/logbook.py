@@ -1,19 +1,11 @@
-"""The lines that all workers printed, and a pager over them that never moves by itself.
-
-`LogBook` keeps the last lines, each with its number; `Pager` holds a place in those that match a
-filter. While it does not follow, its place is a line's number, so that neither new lines nor old
-ones that are dropped shift what is being read. Pure: `LogPane` draws what it says.
-"""
+"""The last lines that all workers printed, each with its number, time and level. Pure."""
 
 import re
-from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from itertools import islice
-from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from gputui.model.plain_text import safe
@@ -49,8 +41,6 @@ class LogLine:
     logger: str = ""
     """The logger that wrote it; "" where it was printed."""
 
-
-Matcher = Callable[[LogLine], bool]
 
 _STAMP = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),\d{3} - ")
 _LEVELS = "DEBUG|INFO|WARNING|ERROR|CRITICAL"
@@ -157,63 +147,3 @@ class LogBook:
         """Return the last lines of a worker, as far as they are among the newest of all."""
         newest = islice(reversed(self.lines), NEWEST)
         return list(islice((line for line in newest if line.worker == worker), number))[::-1]
-
-
-class Pager:
-    """A place in the lines that match; `height` lines of them are seen at a time."""
-
-    def __init__(self, book: LogBook) -> None:
-        self.book = book
-        self.lines: list[LogLine] = []
-        """Those that match, as of the last look."""
-        self._matches: Matcher | None = None
-        self.following = True
-        self.height = 1
-        self._top = 0
-        """The number of the line at the top, while not following."""
-
-    def filter(self, matches: Matcher | None) -> None:
-        """Show matching lines only (all with None), at the same place."""
-        self._matches = matches
-        self.look()
-
-    def look(self) -> None:
-        """Look which lines of the book match now."""
-        matches, lines = self._matches, self.book.lines
-        self.lines = [line for line in lines if matches is None or matches(line)]
-
-    @property
-    def top(self) -> int:
-        """The index among the matching lines of the one at the top."""
-        if self.following:
-            return max(0, len(self.lines) - self.height)
-        return bisect_left(self.lines, self._top, key=attrgetter("number"))
-
-    @property
-    def below(self) -> int:
-        """The number of matching lines below those in sight."""
-        return max(0, len(self.lines) - self.top - self.height)
-
-    def visible(self) -> list[LogLine]:
-        """Return the lines to be seen, from the top."""
-        return self.lines[self.top : self.top + self.height]
-
-    def scroll(self, lines: int) -> None:
-        """Move down by so many lines, or up; moving up stops following."""
-        if lines < 0 or not self.following:
-            self.go_to(min(self.top + lines, len(self.lines) - self.height))
-
-    def go_to(self, index: int) -> None:
-        """Stay at a line, by its index among those that match."""
-        index = max(0, min(index, len(self.lines) - 1))
-        self.following = False
-        self._top = self.lines[index].number if self.lines else 0
-
-    def seek(self, matches: Matcher, forward: bool = True) -> bool:
-        """Bring the next line for which `matches` holds to the top; return whether there is one."""
-        top = self.top
-        ahead = range(top + 1, len(self.lines)) if forward else range(top - 1, -1, -1)
-        found = next((index for index in ahead if matches(self.lines[index])), None)
-        if found is not None:
-            self.go_to(found)
-        return found is not None
