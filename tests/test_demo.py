@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gputui.demo import Shape, open_demo
+from gputui.demo import Shape
+from gputui.demo.cluster import Demo
 from gputui.errors import HeadError, UsageError
 from gputui.model.snapshot import HostState, RunState, Snapshot, WorkerState
 from gputui.protocol.frontend import (
@@ -250,7 +251,7 @@ async def test_it_ends_with_its_link_and_leaves_no_file_and_no_task(
     for variable in ("XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_CACHE_HOME", "HOME"):
         monkeypatch.setenv(variable, str(tmp_path))
     before = asyncio.all_tasks()
-    link = await open_demo(Shape(4, 2), pace=0.0)
+    link = await Demo(Shape(4, 2), pace=0.0).open()
     async for message in link.messages():
         if isinstance(message, SnapshotTaken) and message.snapshot.workers_up:
             break

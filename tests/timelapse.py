@@ -11,8 +11,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 from unittest.mock import patch
 
-from gputui.demo import Shape, open_demo
-from gputui.demo.cluster import DemoConnection
+from gputui.client.head_connection import HeadConnection
+from gputui.demo import Shape
+from gputui.demo.cluster import Demo
 from gputui.model.snapshot import Event, Snapshot
 from gputui.protocol.frontend import Asked, EventHappened, Request, SnapshotTaken, ToFrontend
 
@@ -58,12 +59,12 @@ class Timelapse:
         self._reading: asyncio.Task[None] | None = None
         self.link = self.run(self._open(shape, options))
 
-    async def _open(self, shape: Shape, options: dict[str, Any]) -> DemoConnection:
-        link = await open_demo(shape, **options)
+    async def _open(self, shape: Shape, options: dict[str, Any]) -> HeadConnection:
+        link = await Demo(shape, **options).open()
         self._reading = asyncio.create_task(self._read(link))
         return link
 
-    async def _read(self, link: DemoConnection) -> None:
+    async def _read(self, link: HeadConnection) -> None:
         async for message in link.messages():
             self.messages.append(message)
 

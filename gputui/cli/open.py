@@ -416,9 +416,9 @@ def need_terminal() -> None:
 
 async def opened_demo(shape: "Shape", seed: int) -> Any:
     """Start simulated hosts; returns the connection to their head."""
-    from gputui.demo import open_demo
+    from gputui.demo.cluster import Demo
 
-    return await open_demo(shape, seed=seed, questions=False)
+    return await Demo(shape, seed=seed, questions=False).open()
 
 
 def show_running(name: str | None, options: Mapping[str, Any]) -> int:

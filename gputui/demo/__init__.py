@@ -10,7 +10,6 @@ process, over channels in memory. Nothing here reaches any machine, or writes a 
 import re
 from dataclasses import dataclass
 
-from gputui.client.head_connection import HeadConnection
 from gputui.errors import UsageError
 
 MOST_HOSTS, MOST_GPUS = 4096, 64
@@ -40,30 +39,3 @@ class Shape:
             f"--demo {text}: write HOSTSxGPUS, such as 125x8: "
             f"1 to {MOST_HOSTS:,} hosts of 1 to {MOST_GPUS} GPUs"
         )
-
-
-async def open_demo(
-    shape: Shape,
-    *,
-    seed: int = 0,
-    troubles: bool = True,
-    questions: bool = True,
-    pace: float = 1.0,
-) -> HeadConnection:
-    """Start a simulated cluster, which ends with the connection that is returned.
-
-    With `troubles`, some hosts are refused, one asks about its key unless there are to be no
-    `questions`, and now and then a worker crashes, a host falls silent, a GPU is throttled.
-    Hosts and workers take `pace` times the usual time to come up; 0 is at once.
-    """
-    from gputui.demo.cluster import Demo
-
-    demo = Demo(
-        shape.hosts,
-        shape.gpus_per_host,
-        seed,
-        troubles=troubles,
-        questions=questions,
-        pace=pace,
-    )
-    return await demo.open()

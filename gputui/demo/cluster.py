@@ -11,6 +11,7 @@ from uuid import UUID
 
 from gputui import presets
 from gputui.client.head_connection import HeadConnection
+from gputui.demo import Shape
 from gputui.demo.devices import A100, H200, SimulatedGpu
 from gputui.demo.simulated_agent import SimulatedAgent, SimulatedHosts
 from gputui.demo.simulated_runs import SimulatedRun
@@ -42,34 +43,26 @@ FAILING = 2
 """Which of them fails, once, where there are troubles."""
 
 
-class DemoConnection(HeadConnection):
-    """A frontend's connection to a simulated cluster, which ends with the screen's."""
-
-    demo: "Demo"
-
-    async def close(self) -> None:
-        """Close it, and with the screen's the cluster."""
-        await super().close()
-        if self.demo.screen is self:
-            await self.demo.close()
-
-
 class Demo:
     """One simulated cluster."""
 
     def __init__(
         self,
-        hosts: int,
-        gpus_per_host: int,
-        seed: int,
+        shape: Shape,
         *,
-        troubles: bool,
-        questions: bool,
-        pace: float,
+        seed: int = 0,
+        troubles: bool = True,
+        questions: bool = True,
+        pace: float = 1.0,
     ) -> None:
+        """With `troubles`, some hosts are refused, one asks about its key unless there are to be no
+        `questions`, and now and then a worker crashes, a host falls silent, a GPU is throttled.
+        Hosts and workers take `pace` times the usual time to come up; 0 is at once.
+        """
+        hosts = shape.hosts
         width = max(2, len(str(hosts)))
         names = [f"node-{number:0{width}d}" for number in range(1, hosts + 1)]
-        labels = [str(label) for label in range(gpus_per_host)]
+        labels = [str(label) for label in range(shape.gpus_per_host)]
 
         def new_agent(host: str, number: int) -> SimulatedAgent:
             rng, model = random.Random(f"{seed}:{host}:gpus"), H200 if number % 12 else A100
@@ -102,27 +95,25 @@ class Demo:
             run=self._start_run,
             simulated=True,
         )
-        self.screen: DemoConnection | None = None
         self._running: asyncio.Task[None] | None = None
 
-    async def open(self) -> DemoConnection:
-        """Start the head, and return a screen's connection to it."""
+    async def open(self) -> HeadConnection:
+        """Start the head, and return a screen's connection to it, with which the cluster ends."""
         opened = asyncio.Event()
         self._running = self._tasks.start(self.head.run(lambda _socket: opened.set()), "the head")
         await opened.wait()
-        self.screen = await self.attach("screen", snapshots=True)
-        self._tasks.start(self._begin_runs(self.screen), "runs")
+        screen = await self.attach("screen", snapshots=True)
+        screen.at_close = self.close
+        self._tasks.start(self._begin_runs(screen), "runs")
         if self._troubles is not None:
             self._tasks.start(self._troubles(), "troubles")
-        return self.screen
+        return screen
 
-    async def attach(self, frontend: str, *, snapshots: bool = False) -> DemoConnection:
+    async def attach(self, frontend: str, *, snapshots: bool = False) -> HeadConnection:
         """Attach a frontend."""
         own, heads = memory_streams()
         self.head.server.accept(heads)
-        connection = await DemoConnection.over(own, frontend=frontend, snapshots=snapshots)
-        connection.demo = self
-        return connection
+        return await HeadConnection.over(own, frontend=frontend, snapshots=snapshots)
 
     async def close(self) -> None:
         """End the cluster, where it has not ended by itself."""

@@ -6,7 +6,7 @@ A GPU's temperature follows its utilisation slowly.
 import random
 from dataclasses import dataclass, replace
 
-from gputui.model.readings import Claim, DeviceProcess, DeviceReading, Interconnect, Owner
+from gputui.model.readings import Claim, DeviceProcess, DeviceReading, Interconnect
 
 CONTEXT_BYTES = 530 * 2**20
 """Size of a CUDA context with its kernels on a device."""
@@ -35,16 +35,6 @@ A100 = Model("NVIDIA A100-SXM4-80GB", 81_920 * 2**20, 58.0, 400.0, 1410.0, A100_
 
 
 @dataclass(slots=True)
-class Load:
-    """A worker's load on a GPU."""
-
-    pid: int
-    worker: str
-    utilization_percent: float
-    memory_bytes: int
-
-
-@dataclass(slots=True)
 class SimulatedGpu:
     """One simulated GPU."""
 
@@ -62,19 +52,21 @@ class SimulatedGpu:
     temperature_c: float = AMBIENT_C
     _last: DeviceReading | None = None
 
-    def read(self, rng: random.Random, load: Load | None = None) -> DeviceReading:
-        """Return its next reading under a load; the last one once it is lost."""
+    def read(
+        self, rng: random.Random, percent: float = 0.0, worker: DeviceProcess | None = None
+    ) -> DeviceReading:
+        """Return its next reading while a worker uses it so much; the last one once it is lost."""
         if self.lost and self._last is not None:
             return replace(self._last, lost=True)
-        model, own = self.model, load.utilization_percent if load else 0.0
-        busy = own + (rng.uniform(38, 55) if self.foreign else 0)
+        model = self.model
+        busy = percent + (rng.uniform(38, 55) if self.foreign else 0)
         utilization = min(100, max(0, round(busy + rng.uniform(-5, 3)))) if busy else 0
         goal = AMBIENT_C + 0.38 * utilization + (16 if self.hot else 0)
         self.temperature_c += (goal - self.temperature_c) * 0.18
         drawn = model.idle_w + (model.limit_w - model.idle_w) * 0.88 * utilization / 100
         clock = model.clock_mhz * (0.64 if self.hot else 1.0) if utilization else 345
         most = 2 * (self.links.nvlink_bytes_per_s or 0) if self.links.nvlink_peers else 0
-        processes = self._processes(load)
+        processes = tuple(filter(None, (worker, self.foreign)))
         self._last = DeviceReading(
             uuid=self.uuid,
             label=self.label,
@@ -96,11 +88,3 @@ class SimulatedGpu:
             idle_since=None if utilization else self.idle_since,
         )
         return self._last
-
-    def _processes(self, load: Load | None) -> tuple[DeviceProcess, ...]:
-        foreign = (self.foreign,) if self.foreign else ()
-        if load is None:
-            return foreign
-        used_bytes = CONTEXT_BYTES + min(load.memory_bytes, self.model.memory_bytes * 9 // 10)
-        command = f"gputui worker {load.worker}"
-        return (DeviceProcess(load.pid, Owner.OURS, USER, command, used_bytes), *foreign)

@@ -15,14 +15,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from gputui.agent.packages import installed
-from gputui.demo.devices import Load, SimulatedGpu
+from gputui.demo.devices import SimulatedGpu
 from gputui.demo.simulated_runs import StageCount
 from gputui.fleet.session import AgentChannel, OpenedAgent
 from gputui.fleet.stages import Question, Stages
 from gputui.model.examination import ExaminedHost, ExaminedWorker, ThreadStack
 from gputui.model.hosts import Host
 from gputui.model.plan import WorkerSpec
-from gputui.model.readings import HostReading
+from gputui.model.readings import DeviceProcess, HostReading
 from gputui.model.snapshot import HostState
 from gputui.process.background import Background
 from gputui.protocol import VERSION
@@ -77,7 +77,10 @@ class SimulatedWorker:
     memory_limit_bytes: int = 0
     seen_uuid: str | None = None
     """The GPU that it says its CUDA context is on."""
-    load: Load | None = None
+    percent: float = 0.0
+    """Utilisation of its GPU."""
+    process: DeviceProcess | None = None
+    """Itself, as its GPU knows it."""
     spilled_bytes: int = 0
     count: StageCount | None = None
     """The stage of its task."""
@@ -286,7 +289,7 @@ class SimulatedAgent:
         if again_s is not None:
             self._pids += 1
             again = replace(worker, pid=self._pids, restarts=worker.restarts + 1, address="")
-            again.load, again.count = None, None
+            again.percent, again.process, again.count = 0.0, None, None
             self.workers[name] = again
             self._later(again_s, lambda: self.fork(again))
 
@@ -315,8 +318,9 @@ class SimulatedAgent:
 
     def telemetry(self) -> Telemetry:
         """Read the host's simulated sensors."""
-        rng, loads = self.rng, {id(each.gpu): each.load for each in self.workers.values()}
-        busy = sum(bool(load and load.utilization_percent) for load in loads.values())
+        rng = self.rng
+        loads = {id(each.gpu): (each.percent, each.process) for each in self.workers.values()}
+        busy = sum(percent > 0 for percent, _ in loads.values())
         readings = tuple(
             WorkerReading(
                 each.name,
@@ -335,7 +339,7 @@ class SimulatedAgent:
             network_send_bytes_per_s=float(round(busy * rng.uniform(3e6, 8e6) + 3e4)),
             disk_free_bytes=1_800 * 2**30,
         )
-        devices = tuple(gpu.read(rng, loads.get(id(gpu))) for gpu in self.gpus)
+        devices = tuple(gpu.read(rng, *loads.get(id(gpu), ())) for gpu in self.gpus)
         return Telemetry(time.time(), host, devices, readings)
 
 

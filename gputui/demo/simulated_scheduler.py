@@ -10,9 +10,10 @@ import random
 import time
 from collections.abc import Mapping
 
-from gputui.demo.devices import Load
+from gputui.demo.devices import CONTEXT_BYTES, USER
 from gputui.demo.simulated_agent import SimulatedAgent, SimulatedWorker
 from gputui.demo.simulated_runs import SimulatedRun, StageCount
+from gputui.model.readings import DeviceProcess, Owner
 from gputui.model.snapshot import TaskSpan
 from gputui.process.background import Background
 from gputui.protocol.scheduler import (
@@ -46,8 +47,10 @@ def counts_of(worker: SimulatedWorker, results: int, held_bytes: int) -> WorkerC
     kept_bytes = min(held_bytes, int(total_bytes * MEMORY_SHARE)) if gpu else held_bytes
     worker.spilled_bytes = held_bytes - kept_bytes
     taken_bytes = int(stage.device_share * total_bytes) if stage else 0
-    percent = stage.utilization_percent if stage else 0.0
-    worker.load = Load(worker.pid, worker.name, percent, kept_bytes + taken_bytes)
+    used_bytes = CONTEXT_BYTES + min(kept_bytes + taken_bytes, total_bytes * 9 // 10)
+    command = f"gputui worker {worker.name}"
+    worker.process = DeviceProcess(worker.pid, Owner.OURS, USER, command, used_bytes)
+    worker.percent = stage.utilization_percent if stage else 0.0
     return WorkerCounts(
         name=worker.name,
         address=worker.address,
@@ -140,7 +143,7 @@ class SimulatedScheduler:
             if there.get(name) is not worker:
                 if worker.count is not None:
                     worker.count.started -= 1
-                worker.load = worker.count = None
+                worker.process, worker.percent, worker.count = None, 0.0, None
         for name, worker in there.items():
             if self.workers.get(name) is not worker:
                 line = f"distributed.worker - INFO - Start worker at: {worker.address}"

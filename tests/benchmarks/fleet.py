@@ -25,14 +25,14 @@ from pathlib import Path
 from types import TracebackType
 
 from gputui.client.head_connection import HeadConnection
-from gputui.demo.devices import Load, SimulatedGpu
+from gputui.demo.devices import CONTEXT_BYTES, USER, SimulatedGpu
 from gputui.demo.simulated_agent import MEMORY_BYTES, SimulatedAgent
 from gputui.fleet.session import AgentChannel, OpenedAgent
 from gputui.fleet.stages import Stages
 from gputui.head.head import Head
 from gputui.head.scheduler_process import start_scheduler
 from gputui.model.hosts import Host
-from gputui.model.readings import DeviceReading, HostReading
+from gputui.model.readings import DeviceProcess, DeviceReading, HostReading, Owner
 from gputui.model.snapshot import Event, HostState, Snapshot
 from gputui.process.lifetime import look_rarely
 from gputui.process.procfs import TICKS_PER_S, process_stat
@@ -141,8 +141,10 @@ class Agent(SimulatedAgent):
 
     def _read(self, gpu: SimulatedGpu) -> DeviceReading:
         """Return a reading in which all is another value that changes on a GPU at work."""
-        load = Load(1, f"{self.host}:gpu{gpu.label}", 100.0 * self.rng.random(), 2**36)
-        reading, by = gpu.read(self.rng, load), self.rng.randrange(2**33)
+        command = f"gputui worker {self.host}:gpu{gpu.label}"
+        process = DeviceProcess(1, Owner.OURS, USER, command, CONTEXT_BYTES + 2**36)
+        reading = gpu.read(self.rng, 100.0 * self.rng.random(), process)
+        by = self.rng.randrange(2**33)
         return replace(
             reading,
             memory_used_bytes=(reading.memory_used_bytes or 0) + by,

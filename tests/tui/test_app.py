@@ -5,8 +5,9 @@ import re
 from textual.events import Paste
 from textual.pilot import Pilot
 
-from gputui.demo import Shape, open_demo
-from gputui.demo.cluster import DemoConnection
+from gputui.client.head_connection import HeadConnection
+from gputui.demo import Shape
+from gputui.demo import cluster as simulated
 from gputui.errors import UsageError
 from gputui.tui.app import ScreenApp
 from gputui.tui.dialogs.modal import Dialog
@@ -19,20 +20,13 @@ class Demo:
     def __init__(
         self, shape: Shape | None = None, *, readonly: bool = False, troubles: bool = False
     ) -> None:
-        self.link: DemoConnection | None = None
-        self.shape, self.troubles = shape or Shape(2, 4), troubles
-        self.app = ScreenApp(self.open, readonly=readonly)
-
-    async def open(self) -> DemoConnection:
-        """Start a cluster that takes no time to come up."""
-        self.link = await open_demo(self.shape, troubles=self.troubles, pace=0.0)
-        return self.link
+        self.cluster = simulated.Demo(shape or Shape(2, 4), troubles=troubles, pace=0.0)
+        self.app = ScreenApp(self.cluster.open, readonly=readonly)
 
     @property
     def workers(self) -> int:
         """How many workers are up or on their way."""
-        assert self.link is not None
-        return len(self.link.demo.head.fleet.worker_table.staying)
+        return len(self.cluster.head.fleet.worker_table.staying)
 
 
 async def up(pilot: "Pilot[int]") -> None:
@@ -78,7 +72,7 @@ async def test_leaving_asks_and_a_simulated_cluster_ends_with_its_screen() -> No
 
 
 async def test_a_link_that_can_never_open_ends_the_screen_at_once() -> None:
-    async def refuse() -> DemoConnection:
+    async def refuse() -> HeadConnection:
         raise UsageError("never")
 
     app = ScreenApp(refuse)
@@ -236,5 +230,4 @@ async def test_a_host_key_is_asked_about_and_a_yes_brings_the_host_up() -> None:
         await until(pilot, lambda: "yes, and remember it" in seen(pilot))
         await pilot.press("y")
         await until(pilot, lambda: not demo.app.watched.questions)
-        assert demo.link is not None
-        assert not demo.link.demo.head.questions.open
+        assert not demo.cluster.head.questions.open

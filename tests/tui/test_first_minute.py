@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from textual.pilot import Pilot
 
+from gputui.client.head_connection import HeadConnection
 from gputui.client.sources import named_hosts
-from gputui.demo import Shape, open_demo
-from gputui.demo.cluster import DemoConnection
+from gputui.demo import Shape
+from gputui.demo.cluster import Demo
 from gputui.errors import UsageError
 from gputui.tui.app import ScreenApp
 from gputui.tui.attachment import OpenConnection, StartOptions
@@ -30,12 +31,12 @@ class Started:
             raise UsageError("wrong.txt: no such file")
         self.begun.append((kind, text))
 
-        async def open_connection() -> DemoConnection:
-            return await open_demo(Shape(2, 4), questions=False, pace=0.0)
+        async def open_connection() -> HeadConnection:
+            return await Demo(Shape(2, 4), questions=False, pace=0.0).open()
 
         return open_connection
 
-    async def _never(self) -> DemoConnection:
+    async def _never(self) -> HeadConnection:
         raise AssertionError("nothing was chosen yet")
 
 
