@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import lru_cache, partial
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from statistics import median
@@ -268,13 +268,7 @@ def _history(row: Row, width: int) -> Line:
         return [(" " * width, "")]
     key, span = slot.device.uuid if slot.device else slot.key, series.Span.MINUTES_2
     steps = history.steps(key, series.Metric.UTILIZATION, span, 2 * width)
-    return [_spark(tuple(steps), width)]
-
-
-@lru_cache(maxsize=1024)
-def _spark(percents: tuple[float | None, ...], width: int) -> Part:
-    """Return a history, which stays as it is until its next step."""
-    return spark(percents, width, 100.0)
+    return [spark(steps, width, 100.0)]
 
 
 def _glyphs(row: Row, width: int) -> Line:

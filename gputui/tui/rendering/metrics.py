@@ -146,43 +146,31 @@ class Metric:
         return [((text + mark).rjust(width), role)]
 
 
-def _throttled(slot: Slot) -> str:
-    return "▾" if slot.device is not None and slot.device.throttle_reasons else ""
-
-
-def _can_compute(slot: Slot) -> Number:
+def _computes(slot: Slot) -> Number:
     """Return 100 for a GPU, and for each thread of CPU workers."""
     return 100.0 if slot.device else 100.0 * sum(worker.nthreads for worker in slot.workers)
-
-
-def _has_memory(slot: Slot) -> Number:
-    return slot.device.memory_total_bytes if slot.device else slot.total("memory_limit_bytes")
-
-
-def _host_has(host: HostStatus) -> Number:
-    return host.reading.memory_total_bytes
-
-
-def _may_draw(slot: Slot) -> Number:
-    return slot.device.power_limit_w if slot.device else None
 
 
 UTIL, MEM, POWER, TEMP = (
     Metric(
         "util", "UTIL", "share of time in which the GPU computed; of a CPU worker, its CPU", 10,
-        device="utilization_percent", worker="cpu_percent", whole=_can_compute, say=fmt.percent,
+        device="utilization_percent", worker="cpu_percent", whole=_computes, say=fmt.percent,
         over=fmean, least=6, most=22, by_share=True, name="UTIL",
         kept=series.Metric.UTILIZATION, top=100.0, spread=3.0,
     ),
     Metric(
         "mem", "MEM", "GPU memory used and total; of a CPU worker, its own", 12,
-        device="memory_used_bytes", worker="rss_bytes", whole=_has_memory, say=fmt.size,
-        write=_memory, least=6, most=22, by_share=True, warns_from=MEMORY_ALARM, name="MEM",
+        device="memory_used_bytes", worker="rss_bytes", say=fmt.size, write=_memory,
+        whole=lambda slot: (
+            slot.device.memory_total_bytes if slot.device else slot.total("memory_limit_bytes")
+        ),
+        least=6, most=22, by_share=True, warns_from=MEMORY_ALARM, name="MEM",
         kept=series.Metric.MEMORY, top=100.0,
     ),
     Metric(
         "power", "PWR", "power drawn, as a share of its limit, in W", 8, device="power_w",
-        whole=_may_draw, say=lambda value: f"{fmt.number(value)} W", write=_power,
+        whole=lambda slot: slot.device.power_limit_w if slot.device else None, write=_power,
+        say=lambda value: f"{fmt.number(value)} W",
         least=5, most=16, name="POWER", kept=series.Metric.POWER, spread=10.0, ends=("0", "limit"),
     ),
     Metric(
@@ -208,7 +196,8 @@ METRICS: tuple[Metric, ...] = (
            say=fmt.count),
     Metric("rss", "RSS", "host memory of its workers", 5, 8, "", "rss_bytes", say=fmt.size),
     Metric("clock", "CLOCK", "clock of its multiprocessors in MHz; ▾ is throttled", 5, 9,
-           "sm_clock_mhz", odd="plain", mark=_throttled),
+           "sm_clock_mhz", odd="plain",
+           mark=lambda slot: "▾" if slot.device and slot.device.throttle_reasons else ""),
     Metric("spill", "SPILL", "what its workers wrote to disk for want of memory", 5, 10, "",
            "spilled_bytes", say=fmt.size),
     Metric("restarts", "RST", "times that its workers died", 3, 11, "", "restarts", say=fmt.count,
@@ -231,7 +220,7 @@ OF_HOSTS = (
     Metric("cpu", "CPU", "CPU of the host in percent", 4, 2, host="cpu_percent", odd="dim"),
     Metric(
         "memory", "HOST MEM", "memory of the host", 11, 3, host="memory_used_bytes",
-        whole=_host_has, write=_memory, by_share=True, odd="dim",
+        whole=lambda host: host.reading.memory_total_bytes, write=_memory, by_share=True, odd="dim",
     ),
     Metric("load", "LOAD", "load of a minute", 5, 4, host="load_1m", odd="dim",
            say=lambda value: fmt.number(value, 1)),
@@ -247,9 +236,9 @@ OF_CPU_HOSTS = (
         top=100.0,
     ),
     Metric(
-        "mem", "MEM", "memory of the host", 12, host="memory_used_bytes", whole=_host_has,
-        say=fmt.size, write=_memory, least=6, most=22, by_share=True,
-        kept=series.Metric.MEMORY, top=100.0,
+        "mem", "MEM", "memory of the host", 12, host="memory_used_bytes",
+        whole=lambda host: host.reading.memory_total_bytes, say=fmt.size, write=_memory,
+        least=6, most=22, by_share=True, kept=series.Metric.MEMORY, top=100.0,
     ),
 )  # fmt: skip
 """What hosts of CPU workers show in place of their GPUs."""

@@ -196,11 +196,6 @@ def _pin(worker: WorkerStatus) -> str:
     return "✖ elsewhere" if wrong_device(worker) else "pinned"
 
 
-def _tasks(worker: WorkerStatus) -> str:
-    counts = (worker.executing, worker.ready, worker.in_memory)
-    return "/".join(fmt.count(count) for count in counts)
-
-
 WORKER_COLUMNS: tuple[Column[WorkerStatus], ...] = (
     text_column("WORKER", 20, 0, lambda w: fmt.safe(w.name), sort=lambda w: w.name),
     Column(
@@ -231,7 +226,10 @@ WORKER_COLUMNS: tuple[Column[WorkerStatus], ...] = (
         "SPILL", 5, 3, lambda w: fmt.size(w.spilled_bytes),
         lambda w: "warn" if w.spilled_bytes else "dim", lambda w: w.spilled_bytes, right=True,
     ),
-    text_column("RUN/READY/RESULTS", 17, 2, _tasks, sort=lambda w: w.executing, right=True),
+    text_column("RUN/READY/RESULTS", 17, 2,
+        lambda w: "/".join(map(fmt.count, (w.executing, w.ready, w.in_memory))),
+        sort=lambda w: w.executing, right=True,
+    ),
     text_column("FILES", 5, 9, lambda w: fmt.count(w.open_files), lambda w: "dim", right=True),
     text_column(
         "RST", 3, 1, lambda w: str(w.restarts), lambda w: "warn" if w.restarts else "dim",

@@ -14,18 +14,14 @@ from gputui.tui.rendering.owners import GpuSum, by_user, owner_line
 from gputui.tui.views.listing import Listing, order_commands
 from gputui.tui.watched import Watched
 
-
-def _whole_memory(user: GpuSum) -> str:
-    return fmt.memory(*user.memory_bytes)
-
-
 USER_COLUMNS: tuple[Column[GpuSum], ...] = (
     text_column("USER", 16, 0, lambda u: fmt.safe(u.name), lambda u: "title", lambda u: u.name),
     text_column(
         "GPUS", 5, 0, lambda u: str(len(u.devices)), sort=lambda u: len(u.devices), right=True
     ),
     text_column(
-        "MEM", 12, 0, _whole_memory, sort=lambda u: u.memory_bytes[0], right=True
+        "MEM", 12, 0, lambda u: fmt.memory(*u.memory_bytes), sort=lambda u: u.memory_bytes[0],
+        right=True,
     ),
     text_column(
         "PWR", 8, 0, lambda u: f"{fmt.number(u.power_w)} W", sort=lambda u: u.power_w, right=True

@@ -26,7 +26,7 @@ from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.format import safe
 from gputui.tui.rendering.metrics import MARKS
 from gputui.tui.views import VIEWS, View
-from gputui.tui.watched import FLEET, Playback, Total, Watched
+from gputui.tui.watched import FLEET, Playback, Watched
 from gputui.tui.widgets import Pane
 
 SAID_FOR_S = 6.0
@@ -221,10 +221,12 @@ def totals_line(watched: Watched, width: int) -> Line:
     if now.memory_total_bytes is not None:
         busy = f"{fmt.number(now.utilization_percent)}%"
         memory = fmt.memory(now.memory_used_bytes, now.memory_total_bytes)
+        power = fmt.MISSING if now.power_w is None else f"{now.power_w / 1000:.1f}"
+        power += f"/{now.power_limit_w / 1000:.1f} kW" if now.power_limit_w else " kW"
         fields[:0] = [
             ("UTIL" if on_gpus else "CPU", busy, Metric.UTILIZATION),
             ("MEM", memory, Metric.MEMORY),
-            ("PWR", _kilowatts(now), Metric.POWER)
+            ("PWR", power, Metric.POWER)
             if on_gpus
             else ("NET", f"{fmt.size(now.network_bytes_per_s)}/s", Metric.NETWORK),
         ]
@@ -240,11 +242,6 @@ def totals_line(watched: Watched, width: int) -> Line:
             top = 100.0 if metric in IN_PERCENT else max(filter(None, past), default=1.0)
             parts += [(" ", ""), spark(past, cells, top)]
     return parts
-
-
-def _kilowatts(now: Total) -> str:
-    drawn = fmt.MISSING if now.power_w is None else f"{now.power_w / 1000:.1f}"
-    return drawn + (f"/{now.power_limit_w / 1000:.1f} kW" if now.power_limit_w else " kW")
 
 
 def _calls(watched: Watched) -> list[Part]:
