@@ -1,6 +1,7 @@
 """A screen on a cluster that stands still: what it shows is what the test tells it."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -95,6 +96,16 @@ async def until(pilot: "Pilot[int]", condition: Callable[[], object]) -> None:
         assert time.monotonic() < end, f"not within {BOUND_S:.0f} s; seen:\n{seen(pilot)}"
         await pilot.pause(STEP_S)
     await pilot.pause()
+
+
+@contextlib.asynccontextmanager
+async def showing(
+    on: Any, *texts: str, size: tuple[int, int] = (80, 24)
+) -> "AsyncIterator[Pilot[int]]":
+    """Run the app of `on` in a terminal of this size, from when the texts are on it."""
+    async with on.app.run_test(size=size) as pilot:
+        await sees(pilot, *texts)
+        yield pilot
 
 
 async def sees(pilot: "Pilot[int]", *texts: str) -> None:

@@ -7,7 +7,7 @@ from gputui.protocol.frontend import Answer, Asked, Previewed
 from gputui.tui.dialogs import modal as questions
 from gputui.tui.dialogs.modal import QuestionDialog
 from tests.tui.build import device, host, snapshot, worker
-from tests.tui.still import Still, sees, until
+from tests.tui.still import Still, sees, showing, until
 
 HOST_KEY = Asked(7, "gpu-b", "host-key", "ED25519 SHA256:abc\nIs this the host?", secret=False)
 PASSWORD = Asked(8, "gpu-c", "password", "alice@gpu-c's password", secret=True)
@@ -28,8 +28,7 @@ def asks(app: Still) -> bool:
 
 async def test_what_is_typed_ahead_of_the_line_belongs_to_it() -> None:
     on = still()
-    async with on.app.run_test(size=(80, 24)) as pilot:
-        await sees(pilot, "h:gpu0")
+    async with showing(on, "h:gpu0") as pilot:
         for character in ":filter xq\r":
             key = {":": "colon", " ": "space", "\r": "enter"}.get(character, character)
             on.app.post_message(Key(key, character))
@@ -38,8 +37,7 @@ async def test_what_is_typed_ahead_of_the_line_belongs_to_it() -> None:
 
 async def test_what_is_deleted_right_before_enter_is_not_submitted() -> None:
     on = still()
-    async with on.app.run_test(size=(80, 24)) as pilot:
-        await sees(pilot, "h:gpu0")
+    async with showing(on, "h:gpu0") as pilot:
         await pilot.press("slash", *"gpu01")
         await sees(pilot, "0 of 1 GPU")
         for key in "backspace", "enter":
@@ -51,8 +49,7 @@ async def test_what_is_deleted_right_before_enter_is_not_submitted() -> None:
 @pytest.mark.parametrize("leave", ["escape", "enter"])
 async def test_what_is_typed_behind_the_line_belongs_to_the_view(leave: str) -> None:
     on = still()
-    async with on.app.run_test(size=(80, 24)) as pilot:
-        await sees(pilot, "h:gpu0")
+    async with showing(on, "h:gpu0") as pilot:
         for key, character in ((":", ":"), ("s", "s"), (leave, None), ("2", "2")):
             on.app.post_message(Key({":": "colon"}.get(key, key), character))
         await sees(pilot, "RSS/LIMIT")
@@ -75,8 +72,7 @@ async def test_what_is_typed_behind_the_key_that_closes_a_dialog_is_for_the_view
 ) -> None:
     on = still()
     on.link.reply = Previewed(0, (), (), "")
-    async with on.app.run_test(size=(80, 24)) as pilot:
-        await sees(pilot, "h:gpu0")
+    async with showing(on, "h:gpu0") as pilot:
         await pilot.press(opens)
         await sees(pilot, DIALOGS[opens])
         for key in "escape", "2", "slash", "h", "escape", "6":
@@ -149,8 +145,7 @@ async def test_an_answer_given_on_another_screen_takes_the_question_away() -> No
 
 async def test_a_question_waits_until_what_is_typed_is_done() -> None:
     on = still()
-    async with on.app.run_test(size=(80, 24)) as pilot:
-        await sees(pilot, "h:gpu0")
+    async with showing(on, "h:gpu0") as pilot:
         await pilot.press("slash")
         on.link.put(HOST_KEY)
         await until(pilot, lambda: on.app.watched.questions)
@@ -174,8 +169,7 @@ async def test_a_question_that_was_put_off_is_asked_again_on_request() -> None:
 
 async def test_keys_typed_behind_that_of_a_view_are_for_the_view() -> None:
     on = Still(snapshot(host("h", device(0), device(1)), workers=(worker(0), worker(1))))
-    async with on.app.run_test(size=(80, 24)) as pilot:
-        await sees(pilot, " gpu1 ")
+    async with showing(on, " gpu1 ") as pilot:
         for key in "2", "j":
             on.app.post_message(Key(key, key))
         await until(pilot, lambda: on.app.view and on.app.view.targets() == ("h:gpu1",))

@@ -20,7 +20,7 @@ from gputui.protocol.frontend import (
 from gputui.tui.commands.changes import at_stake
 from gputui.tui.dialogs.modal import Dialog
 from tests.tui.build import GIB, device, host, snapshot, worker
-from tests.tui.still import Still, sees, until
+from tests.tui.still import Still, sees, showing, until
 
 
 def hosts() -> Snapshot:
@@ -53,8 +53,7 @@ async def test_a_change_is_shown_and_asked_of_the_head_after_a_yes(
 ) -> None:
     on = Still(hosts())
     on.link.reply = Previewed(0, (), (), "this and that")
-    async with on.app.run_test(size=(100, 30)) as pilot:
-        await sees(pilot, "a:gpu0")
+    async with showing(on, "a:gpu0", size=(100, 30)) as pilot:
         await pilot.press("colon", *line, "enter")
         await sees(pilot, title)
         assert request_ not in on.link.asked
@@ -72,8 +71,7 @@ async def test_a_change_is_shown_and_asked_of_the_head_after_a_yes(
 )
 async def test_what_ends_nothing_is_done_at_once(line: str, request_: Request) -> None:
     on = Still(hosts())
-    async with on.app.run_test(size=(100, 30)) as pilot:
-        await sees(pilot, "a:gpu0")
+    async with showing(on, "a:gpu0", size=(100, 30)) as pilot:
         await pilot.press("colon", *line, "enter")
         await until(pilot, lambda: request_ in on.link.asked)
 
@@ -84,8 +82,7 @@ async def test_the_hosts_file_is_read_again_whole(tmp_path: Path) -> None:
     on = Still(hosts())
     on.link.attached = replace(on.link.attached, hosts_source=str(path))
     on.link.reply = Previewed(0, (), (), "remove b, add c")
-    async with on.app.run_test(size=(120, 30)) as pilot:
-        await sees(pilot, "a:gpu0")
+    async with showing(on, "a:gpu0", size=(120, 30)) as pilot:
         await pilot.press(*":reload", "enter")
         await sees(pilot, "remove b, add c")
         await pilot.press("y")
@@ -96,8 +93,7 @@ async def test_the_hosts_file_is_read_again_whole(tmp_path: Path) -> None:
 async def test_keys_work_on_what_is_marked() -> None:
     on = Still(hosts())
     on.link.reply = Previewed(0, (), (), "this and that")
-    async with on.app.run_test(size=(100, 30)) as pilot:
-        await sees(pilot, "a:gpu0")
+    async with showing(on, "a:gpu0", size=(100, 30)) as pilot:
         await pilot.press("j", "space", "j", "j", "space")
         await sees(pilot, "2 marked")
         for key, asked in (
@@ -112,8 +108,7 @@ async def test_keys_work_on_what_is_marked() -> None:
 
 async def test_a_mistyped_command_is_answered_with_what_may_be_meant() -> None:
     on = Still(hosts())
-    async with on.app.run_test(size=(100, 30)) as pilot:
-        await sees(pilot, "a:gpu0")
+    async with showing(on, "a:gpu0", size=(100, 30)) as pilot:
         for line, *told in (
             ("sclae 3", "no command 'sclae'; did you mean scale?"),
             ("xyzzy", "no command 'xyzzy'; ^p finds one"),

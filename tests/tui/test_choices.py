@@ -5,7 +5,7 @@ import pytest
 from gputui.protocol.frontend import Stop
 from gputui.tui.dialogs.modal import Modal
 from tests.tui.build import device, host, snapshot, worker
-from tests.tui.still import Still, sees, until
+from tests.tui.still import Still, sees, showing, until
 
 
 def still() -> Still:
@@ -23,8 +23,7 @@ def still() -> Still:
 )
 async def test_a_choice_is_taken_by_its_key_and_under_the_cursor(keys: tuple[str, ...]) -> None:
     on = still()
-    async with on.app.run_test(size=(100, 30)) as pilot:
-        await sees(pilot, "gpu0")
+    async with showing(on, "gpu0", size=(100, 30)) as pilot:
         await pilot.press("q")
         await sees(pilot, "[l] leave it running", "[s] stop it", "[c] cancel")
         await pilot.press(*keys)
@@ -34,8 +33,7 @@ async def test_a_choice_is_taken_by_its_key_and_under_the_cursor(keys: tuple[str
 @pytest.mark.parametrize("text", ["[c] cancel", "[s] stop it"])
 async def test_a_click_takes_the_choice_that_it_hits(text: str) -> None:
     on = still()
-    async with on.app.run_test(size=(100, 30)) as pilot:
-        await sees(pilot, "gpu0")
+    async with showing(on, "gpu0", size=(100, 30)) as pilot:
         await pilot.press("q")
         await sees(pilot, text)
         await pilot.click(
@@ -47,8 +45,7 @@ async def test_a_click_takes_the_choice_that_it_hits(text: str) -> None:
 
 async def test_a_form_is_left_and_run_from_its_line_of_choices() -> None:
     on = still()
-    async with on.app.run_test(size=(120, 40)) as pilot:
-        await sees(pilot, "gpu0")
+    async with showing(on, "gpu0", size=(120, 40)) as pilot:
         await pilot.press("c")
         await sees(pilot, "[^r] run", "on 1 worker (cupy)")
         await pilot.press("shift+tab", "enter")

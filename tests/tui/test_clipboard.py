@@ -10,7 +10,7 @@ import pytest
 from gputui.tui.terminal import refuses_copies
 from tests.terminals import new_tmux
 from tests.tui.build import device, host, snapshot, worker
-from tests.tui.still import Still, sees
+from tests.tui.still import Still, sees, showing
 
 LAB = snapshot(host("h", device(0)), workers=(worker(0),))
 
@@ -24,8 +24,7 @@ def _terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_a_gpus_page_copies_its_uuid() -> None:
     on = Still(LAB)
-    async with on.app.run_test(size=(100, 24)) as pilot:
-        await sees(pilot, "h:gpu0")
+    async with showing(on, "h:gpu0", size=(100, 24)) as pilot:
         await pilot.press("j", "y")
         await sees(pilot, "copied: h:gpu0")
         await pilot.press("enter")
@@ -38,8 +37,7 @@ async def test_a_gpus_page_copies_its_uuid() -> None:
 async def test_a_terminal_that_takes_no_copies_is_said_to(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "linux")
     on = Still(LAB)
-    async with on.app.run_test(size=(100, 24)) as pilot:
-        await sees(pilot, "h:gpu0")
+    async with showing(on, "h:gpu0", size=(100, 24)) as pilot:
         await pilot.press("y")
         await sees(pilot, "not copied, a console has no clipboard: h")
 

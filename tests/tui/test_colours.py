@@ -12,7 +12,7 @@ from textual.color import Color
 
 from gputui.tui.rendering.palette import THEMES, Palette
 from tests.tui.build import device, host, snapshot
-from tests.tui.still import Still, sees
+from tests.tui.still import Still, showing
 
 Linear = Sequence[float]
 EYES: dict[str, tuple[Linear, Linear, Linear]] = {
@@ -142,8 +142,7 @@ CASES = [
 
 async def seen_in(theme: str, name: str, eye: str) -> Seen:
     on = Still(snapshot(host("h", device(0))), theme=theme)
-    async with on.app.run_test(size=(80, 24)) as pilot:
-        await sees(pilot, "h:gpu0")
+    async with showing(on, "h:gpu0"):
         assert on.app.current_theme.name == theme
         return Seen(on.app, TERMINALS[name](), eye)
 

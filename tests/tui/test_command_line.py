@@ -9,7 +9,7 @@ from gputui.tui.filter import FilterError, parse
 from gputui.tui.preferences import Remembered
 from gputui.tui.rendering.fleet import FLEET_FIELDS, Look, Row
 from tests.tui.build import GIB, device, host, snapshot, worker
-from tests.tui.still import Still, sees, sees_not, until
+from tests.tui.still import Still, sees, sees_not, showing, until
 
 
 def cluster() -> Still:
@@ -39,8 +39,7 @@ async def test_tab_completes_the_last_word_in_one_key(
     monkeypatch.chdir(tmp_path)
     Path("somewhere.svg").touch()
     on = cluster()
-    async with on.app.run_test(size=(100, 30)) as pilot:
-        await sees(pilot, "h:gpu0")
+    async with showing(on, "h:gpu0", size=(100, 30)) as pilot:
         await pilot.press("colon", *typed, "tab")
         await until(pilot, lambda: on.app.prompt.value == line)
         assert on.app.prompt.has_focus
@@ -48,8 +47,7 @@ async def test_tab_completes_the_last_word_in_one_key(
 
 async def test_tab_goes_through_what_a_word_can_become_and_shows_all_of_it() -> None:
     on = cluster()
-    async with on.app.run_test(size=(100, 30)) as pilot:
-        await sees(pilot, "h:gpu0")
+    async with showing(on, "h:gpu0", size=(100, 30)) as pilot:
         await pilot.press("colon", *"retire h:", "tab")
         await until(pilot, lambda: on.app.prompt.value == "retire h:gpu")
         await pilot.press("tab")
@@ -61,8 +59,7 @@ async def test_tab_goes_through_what_a_word_can_become_and_shows_all_of_it() -> 
 
 async def test_tab_completes_fields_and_states_of_a_filter() -> None:
     on = cluster()
-    async with on.app.run_test(size=(100, 30)) as pilot:
-        await sees(pilot, "h:gpu0")
+    async with showing(on, "h:gpu0", size=(100, 30)) as pilot:
         await pilot.press("2", "slash", *"sta", "tab", *"id", "tab")
         await until(pilot, lambda: on.app.prompt.value == "state:idle ")
         await pilot.press(*"ex", "tab", "2", "enter")
@@ -73,15 +70,13 @@ async def test_what_was_typed_comes_back_with_up_in_a_later_session(tmp_path: Pa
     file = tmp_path / "screen.json"
     on = cluster()
     on.app.remembered = Remembered(file)
-    async with on.app.run_test(size=(100, 30)) as pilot:
-        await sees(pilot, "h:gpu0")
+    async with showing(on, "h:gpu0", size=(100, 30)) as pilot:
         for line in ("workers", "events"):
             await pilot.press("colon", *line, "enter")
             await until(pilot, lambda line=line: on.app.stage.current == line)
     again = cluster()
     again.app.remembered = Remembered(file)
-    async with again.app.run_test(size=(100, 30)) as pilot:
-        await sees(pilot, "h:gpu0")
+    async with showing(again, "h:gpu0", size=(100, 30)) as pilot:
         await pilot.press("colon", "up", "up")
         await until(pilot, lambda: again.app.prompt.value == "workers")
         await pilot.press("down", "enter")
@@ -126,8 +121,7 @@ def test_a_misspelling_in_a_filter_is_an_error_that_names_the_nearest(text: str,
 
 async def test_sorting_goes_to_the_first_row_and_a_misspelt_column_is_named() -> None:
     on = cluster()
-    async with on.app.run_test(size=(100, 30)) as pilot:
-        await sees(pilot, "h:gpu0")
+    async with showing(on, "h:gpu0", size=(100, 30)) as pilot:
         await pilot.press("2", "G", "colon", *"sort worker", "enter")
         await until(pilot, lambda: on.app.view and on.app.view.targets() == ("h:gpu0",))
         await pilot.press("colon", *"sort wroker", "enter")
@@ -136,8 +130,7 @@ async def test_sorting_goes_to_the_first_row_and_a_misspelt_column_is_named() ->
 
 async def test_the_help_is_searched_with_the_key_that_filters() -> None:
     on = cluster()
-    async with on.app.run_test(size=(100, 40)) as pilot:
-        await sees(pilot, "h:gpu0")
+    async with showing(on, "h:gpu0", size=(100, 40)) as pilot:
         await pilot.press("question_mark")
         await sees(pilot, "/ search", ":command")
         await pilot.press("slash", *"hosts file")
@@ -149,16 +142,14 @@ async def test_the_help_is_searched_with_the_key_that_filters() -> None:
 
 async def test_the_help_finds_a_command_by_words_of_two_lines() -> None:
     on = cluster()
-    async with on.app.run_test(size=(100, 40)) as pilot:
-        await sees(pilot, "h:gpu0")
+    async with showing(on, "h:gpu0", size=(100, 40)) as pilot:
         await pilot.press("question_mark", "slash", *"heat last task")
         await sees(pilot, ":metric")
 
 
 async def test_a_line_that_is_typed_begins_with_its_mark() -> None:
     on = cluster()
-    async with on.app.run_test(size=(80, 24)) as pilot:
-        await sees(pilot, "gpu0")
+    async with showing(on, "gpu0") as pilot:
         await pilot.press("colon")
         await sees(pilot, ":command   tab completes")
         await pilot.press(*"scale 4", "escape", "slash", *"gpu0")

@@ -11,7 +11,7 @@ from gputui.protocol.frontend import SnapshotTaken, SubscribeLogs, ToFrontend
 from gputui.tui import app, attachment
 from gputui.tui.app import ScreenApp
 from tests.tui.build import EPOCH, device, host, snapshot
-from tests.tui.still import StillLink, sees, sees_not, until
+from tests.tui.still import StillLink, sees, sees_not, showing, until
 
 GONE = "has ended; its workers end by themselves"
 
@@ -65,8 +65,7 @@ async def test_a_head_that_is_gone_is_a_banner_over_what_was_shown_last_dim(
     monkeypatch.setattr(attachment, "RECONNECT_S", 60.0)
     first = head_of("a")
     heads = Heads(first)
-    async with heads.app.run_test(size=(100, 20)) as pilot:
-        await sees(pilot, "a:gpu0")
+    async with showing(heads, "a:gpu0", size=(100, 20)) as pilot:
         assert heads.app.query_one("#crumbs").opacity == 1.0
         first.cut()
         await sees(pilot, "has not answered since", "q quit", "a:gpu0")
@@ -82,8 +81,7 @@ async def test_a_head_that_falls_silent_is_a_banner_until_it_speaks_again(
     first = head_of("a")
     heads = Heads(first)
     heads.app.clock = lambda: now[0]
-    async with heads.app.run_test(size=(100, 20)) as pilot:
-        await sees(pilot, "a:gpu0")
+    async with showing(heads, "a:gpu0", size=(100, 20)) as pilot:
         now[0] += 9
         await sees(pilot, "has not answered since", "(9 s)", "a:gpu0")
         first.put(SnapshotTaken(replace(fleet("a", "b"), sequence=2)))
@@ -101,8 +99,7 @@ async def test_why_no_head_is_met_is_said_as_long_as_none_is() -> None:
 async def test_a_head_that_is_met_again_takes_the_banner_away() -> None:
     first, second = head_of("a"), head_of("a", "b")
     heads = Heads(first, HeadError("no head answers"), second)
-    async with heads.app.run_test(size=(100, 20)) as pilot:
-        await sees(pilot, "a:gpu0")
+    async with showing(heads, "a:gpu0", size=(100, 20)) as pilot:
         first.cut()
         await sees(pilot, "a:gpu0", "▾b")
         await sees_not(pilot, GONE)
@@ -112,8 +109,7 @@ async def test_a_head_that_began_anew_may_count_from_one() -> None:
     first, second = CutLink(), head_of("b")
     first.put(SnapshotTaken(replace(fleet("a"), sequence=99)))
     heads = Heads(first, second)
-    async with heads.app.run_test(size=(100, 20)) as pilot:
-        await sees(pilot, "a:gpu0")
+    async with showing(heads, "a:gpu0", size=(100, 20)) as pilot:
         first.cut()
         await sees(pilot, "▾b")
 
@@ -121,8 +117,7 @@ async def test_a_head_that_began_anew_may_count_from_one() -> None:
 async def test_a_change_asked_of_a_head_that_is_gone_is_refused() -> None:
     first = head_of("a")
     heads = Heads(first, *[HeadError("no head answers")] * 1000)
-    async with heads.app.run_test(size=(100, 20)) as pilot:
-        await sees(pilot, "a:gpu0")
+    async with showing(heads, "a:gpu0", size=(100, 20)) as pilot:
         first.cut()
         await sees(pilot, GONE)
         for keys in (("colon", *"scale 3", "enter"), ("R",), ("minus",)):
@@ -141,8 +136,7 @@ async def test_a_lost_cluster_is_started_again_with_one_key() -> None:
     heads = Heads(first)
     heads.app.head._start_again = lambda: (started.append(True), heads._opened.insert(0, second))
     heads._opened += [HeadError("no head answers")] * 30
-    async with heads.app.run_test(size=(100, 20)) as pilot:
-        await sees(pilot, "a:gpu0")
+    async with showing(heads, "a:gpu0", size=(100, 20)) as pilot:
         await pilot.press("ctrl+n")
         await sees(pilot, "the cluster is not lost")
         first.cut()
@@ -155,8 +149,7 @@ async def test_a_lost_cluster_is_started_again_with_one_key() -> None:
 async def test_whoever_followed_the_logs_follows_those_of_the_next_head() -> None:
     first, second = head_of("a"), head_of("a")
     heads = Heads(first, second)
-    async with heads.app.run_test(size=(100, 20)) as pilot:
-        await sees(pilot, "a:gpu0")
+    async with showing(heads, "a:gpu0", size=(100, 20)) as pilot:
         await pilot.press("4")
         await until(pilot, lambda: SubscribeLogs(True) in first.sent)
         first.cut()

@@ -15,7 +15,7 @@ from gputui.protocol.frontend import SnapshotTaken
 from gputui.protocol.shared import Refused
 from gputui.tui.dialogs.run import RunDialog
 from tests.tui.build import EPOCH, GIB, device, host, snapshot, worker
-from tests.tui.still import Still, seen, sees, sees_not, until
+from tests.tui.still import Still, seen, sees, sees_not, showing, until
 
 NASTY = "\x1b[2J\x1b]0;owned\x07\x9b31mred\r\n\x00‮evil‬ 名前🚀 שלום"
 """What a terminal would obey, what turns text around, and what is two cells wide."""
@@ -70,8 +70,7 @@ async def test_nothing_that_a_host_or_a_program_wrote_is_obeyed(
 
 async def test_a_snapshot_out_of_order_is_let_be() -> None:
     on = Still(two_hosts(5))
-    async with on.app.run_test(size=(80, 24)) as pilot:
-        await sees(pilot, "▾b")
+    async with showing(on, "▾b") as pilot:
         on.link.put(SnapshotTaken(two_hosts(4, second=False)))
         on.link.put(SnapshotTaken(two_hosts(6)))
         await until(pilot, lambda: on.app.watched.snapshot.sequence == 6)
@@ -80,8 +79,7 @@ async def test_a_snapshot_out_of_order_is_let_be() -> None:
 
 async def test_a_host_that_vanished_takes_its_rows_and_marks_along() -> None:
     on = Still(two_hosts(1))
-    async with on.app.run_test(size=(80, 24)) as pilot:
-        await sees(pilot, "▾b")
+    async with showing(on, "▾b") as pilot:
         await pilot.press("G", "space")
         await sees(pilot, "1 marked")
         on.link.put(SnapshotTaken(two_hosts(2, second=False)))
@@ -92,8 +90,7 @@ async def test_a_host_that_vanished_takes_its_rows_and_marks_along() -> None:
 @pytest.mark.parametrize("view", "0123456")
 async def test_a_cluster_that_loses_every_host_is_shown_empty(view: str) -> None:
     on = Still(two_hosts(1))
-    async with on.app.run_test(size=(80, 24)) as pilot:
-        await sees(pilot, "▾b")
+    async with showing(on, "▾b") as pilot:
         await pilot.press(view)
         on.link.put(SnapshotTaken(replace(snapshot(), sequence=2)))
         await sees(pilot, "hosts 0/0")
@@ -113,8 +110,7 @@ async def test_a_storm_of_sizes_ends_in_the_last_one() -> None:
 @pytest.mark.parametrize("view", "0123456")
 async def test_three_lines_of_ten_cells_are_enough_to_stay(view: str) -> None:
     on = Still(two_hosts())
-    async with on.app.run_test(size=(80, 24)) as pilot:
-        await sees(pilot, "a:gpu0")
+    async with showing(on, "a:gpu0") as pilot:
         await pilot.press(view)
         await pilot.resize_terminal(10, 3)
         await sees(pilot, "2 GPUs")
@@ -126,8 +122,7 @@ async def test_three_lines_of_ten_cells_are_enough_to_stay(view: str) -> None:
 async def test_a_refused_change_is_said_with_the_reason() -> None:
     on = Still(two_hosts())
     on.link.reply = Refused(0, "no room for a worker")
-    async with on.app.run_test(size=(80, 24)) as pilot:
-        await sees(pilot, "a:gpu0")
+    async with showing(on, "a:gpu0") as pilot:
         await pilot.press(*":scale 9", "enter")
         await sees(pilot, "scale: no room for a worker")
 
@@ -145,8 +140,7 @@ async def test_a_preset_that_raises_while_it_is_set_up_says_so(
     good: Preset = presets.get("svd")
     monkeypatch.setattr(presets, "get", lambda name: replace(good, estimate=Broken()))
     on = Still(two_hosts())
-    async with on.app.run_test(size=(120, 40)) as pilot:
-        await sees(pilot, "a:gpu0")
+    async with showing(on, "a:gpu0", size=(120, 40)) as pilot:
         await pilot.press("c")
         await until(pilot, lambda: isinstance(on.app.screen, RunDialog))
         await sees(pilot, "ZeroDivisionError: rows are no number")
@@ -164,8 +158,7 @@ async def test_a_preset_that_cannot_be_imported_leaves_the_others(
 
     monkeypatch.setattr(presets, "get", missing)
     on = Still(two_hosts())
-    async with on.app.run_test(size=(120, 40)) as pilot:
-        await sees(pilot, "a:gpu0")
+    async with showing(on, "a:gpu0", size=(120, 40)) as pilot:
         await pilot.press(*":run svd", "enter")
         await sees(pilot, "no module named wings")
         await pilot.press("down")
@@ -178,7 +171,6 @@ async def test_a_long_reason_is_said_whole_on_a_narrow_terminal() -> None:
     on = Still(two_hosts())
     reason = "this cluster was started on this machine alone and listens on loopback only"
     on.link.reply = Refused(0, f"cannot add gpu-d: {reason}; start another one")
-    async with on.app.run_test(size=(80, 24)) as pilot:
-        await sees(pilot, "a:gpu0")
+    async with showing(on, "a:gpu0") as pilot:
         await pilot.press(*":add gpu-d", "enter")
         await sees(pilot, "add: cannot add gpu-d", "start another one", "c run : command")

@@ -4,7 +4,7 @@ from gputui.tui.commands.command_registry import Command
 from gputui.tui.dialogs.help import found
 from gputui.tui.dialogs.run import RunDialog
 from tests.tui.build import device, host, snapshot, worker
-from tests.tui.still import Still, sees, sees_not, until
+from tests.tui.still import Still, sees, sees_not, showing, until
 
 
 def command(name: str, does: str = "") -> Command:
@@ -38,24 +38,21 @@ def still() -> Still:
 
 async def test_the_palette_says_why_a_command_is_not_to_be_had() -> None:
     on = still()
-    async with on.app.run_test(size=(80, 24)) as pilot:
-        await sees(pilot, "h:gpu0")
+    async with showing(on, "h:gpu0") as pilot:
         await pilot.press("ctrl+p", *"retry")
         await sees(pilot, "not now: no host has failed or is silent")
 
 
 async def test_the_palette_says_how_a_command_is_typed() -> None:
     on = still()
-    async with on.app.run_test(size=(80, 24)) as pilot:
-        await sees(pilot, "h:gpu0")
+    async with showing(on, "h:gpu0") as pilot:
         await pilot.press("ctrl+p", *"scale")
         await sees(pilot, ":scale [HOST] N|max")
 
 
 async def test_a_preset_in_the_palette_opens_its_form() -> None:
     on = still()
-    async with on.app.run_test(size=(100, 30)) as pilot:
-        await sees(pilot, "h:gpu0")
+    async with showing(on, "h:gpu0", size=(100, 30)) as pilot:
         await pilot.press("ctrl+p", *"run svd", "enter")
         await until(pilot, lambda: isinstance(on.app.screen, RunDialog))
         await sees(pilot, "rows", "gputui --attach lab --run svd")
@@ -63,16 +60,14 @@ async def test_a_preset_in_the_palette_opens_its_form() -> None:
 
 async def test_a_command_with_nothing_it_needs_is_called_at_once() -> None:
     on = still()
-    async with on.app.run_test(size=(100, 30)) as pilot:
-        await sees(pilot, "h:gpu0")
+    async with showing(on, "h:gpu0", size=(100, 30)) as pilot:
         await pilot.press("ctrl+p", *"columns", "enter")
         await sees(pilot, "temperature in °C")
 
 
 async def test_the_palette_closes_with_its_own_key() -> None:
     on = still()
-    async with on.app.run_test(size=(100, 30)) as pilot:
-        await sees(pilot, "h:gpu0")
+    async with showing(on, "h:gpu0", size=(100, 30)) as pilot:
         await pilot.press("ctrl+p")
         await sees(pilot, "find a command")
         await pilot.press("ctrl+p")

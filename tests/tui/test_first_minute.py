@@ -16,7 +16,7 @@ from gputui.tui.app import ScreenApp
 from gputui.tui.attachment import OpenConnection, StartOptions
 from gputui.tui.preferences import Remembered
 from tests.tui.build import device, host, snapshot, worker
-from tests.tui.still import Still, seen, sees, sees_not, until
+from tests.tui.still import Still, seen, sees, sees_not, showing, until
 
 
 class Started:
@@ -55,8 +55,7 @@ async def test_this_machine_is_chosen_with_one_key() -> None:
 
 async def test_hosts_of_the_ssh_configuration_are_ticked_and_started() -> None:
     started = Started("gpu-a", "gpu-b", "web")
-    async with started.app.run_test(size=(80, 24)) as pilot:
-        await sees(pilot, "3 to tick")
+    async with showing(started, "3 to tick") as pilot:
         await pilot.press("j", "enter")
         await sees(pilot, "gpu-a", "gpu-b", "web")
         await pilot.press("space", "j", "space", "enter")
@@ -69,8 +68,7 @@ async def test_a_hosts_file_is_typed_with_tab_and_a_wrong_one_is_asked_for_again
     monkeypatch.chdir(tmp_path)
     Path("cluster.txt").write_text("gpu-a\n")
     started = Started()
-    async with started.app.run_test(size=(80, 24)) as pilot:
-        await sees(pilot, "a hosts file")
+    async with showing(started, "a hosts file") as pilot:
         await pilot.press("j", "enter")
         await sees(pilot, "Which hosts file?")
         await pilot.press(*"wrong.txt", "enter")
@@ -85,8 +83,7 @@ async def test_a_hosts_file_is_typed_with_tab_and_a_wrong_one_is_asked_for_again
 
 async def test_escape_leaves_without_anything_started() -> None:
     started = Started()
-    async with started.app.run_test(size=(80, 24)) as pilot:
-        await sees(pilot, "the demo")
+    async with showing(started, "the demo") as pilot:
         await pilot.press("escape")
         await until(pilot, lambda: not started.app.is_running)
     assert started.app.return_value == 0 and not started.begun
@@ -95,8 +92,7 @@ async def test_escape_leaves_without_anything_started() -> None:
 async def test_the_demo_asks_nothing_and_keeps_its_choices_to_itself(tmp_path: Path) -> None:
     started, file = Started(), tmp_path / "screen.json"
     started.app.remembered = Remembered(file)
-    async with started.app.run_test(size=(80, 24)) as pilot:
-        await sees(pilot, "the demo")
+    async with showing(started, "the demo") as pilot:
         await pilot.press("G", "down", "down", "enter")
         await comes_up(started, pilot, ("demo", ""))
         assert not started.app.watched.questions

@@ -18,7 +18,7 @@ from gputui.tui.rendering.fleet import Look, Selection
 from gputui.tui.watched import Watched
 from gputui.tui.widgets import bars
 from tests.tui.build import EPOCH, GIB, device, host, snapshot, worker
-from tests.tui.still import Still, seen, sees, sees_not, until
+from tests.tui.still import Still, seen, sees, sees_not, showing, until
 
 
 def two_hosts(**values: object) -> Snapshot:
@@ -38,8 +38,7 @@ def on_cpus() -> Snapshot:
 
 async def test_columns_are_picked_from_a_list() -> None:
     on = Still(two_hosts())
-    async with on.app.run_test(size=(120, 30)) as pilot:
-        await sees(pilot, "gpu0", "PWR  °C")
+    async with showing(on, "gpu0", "PWR  °C", size=(120, 30)) as pilot:
         await pilot.press("C")
         await sees(pilot, "temperature in °C")
         await pilot.press("down", "down", "down", "down", "space", "enter")
@@ -49,8 +48,7 @@ async def test_columns_are_picked_from_a_list() -> None:
 
 async def test_leaving_the_list_of_columns_changes_nothing() -> None:
     on = Still(two_hosts())
-    async with on.app.run_test(size=(120, 30)) as pilot:
-        await sees(pilot, "gpu0")
+    async with showing(on, "gpu0", size=(120, 30)) as pilot:
         await pilot.press("C")
         await until(pilot, lambda: isinstance(on.app.screen, Picker))
         await pilot.press("down", "space", "escape")
@@ -61,13 +59,11 @@ async def test_leaving_the_list_of_columns_changes_nothing() -> None:
 async def test_theme_zoom_and_columns_are_remembered(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "screen.json"
     on = Still(two_hosts(), remembered=Remembered(path))
-    async with on.app.run_test(size=(120, 30)) as pilot:
-        await sees(pilot, "gpu0")
+    async with showing(on, "gpu0", size=(120, 30)) as pilot:
         await pilot.press("Z", *":columns util mem", "enter", *":theme okabe-ito", "enter")
         await until(pilot, lambda: load(path).theme == "okabe-ito")
     again = Still(two_hosts(), remembered=Remembered(path))
-    async with again.app.run_test(size=(120, 30)) as pilot:
-        await sees(pilot, "host zoom")
+    async with showing(again, "host zoom", size=(120, 30)) as pilot:
         assert again.app.theme == "okabe-ito"
         await pilot.press("z")
         await sees(pilot, "UTIL", "MEM")
@@ -88,8 +84,7 @@ async def test_a_broken_file_of_choices_is_as_good_as_none_and_said(
     path = tmp_path / "screen.json"
     path.write_text(text)
     on = Still(two_hosts(), remembered=Remembered(path))
-    async with on.app.run_test(size=(200, 30)) as pilot:
-        await sees(pilot, "a:gpu0", "choices not read")
+    async with showing(on, "a:gpu0", "choices not read", size=(200, 30)):
         assert on.app.remembered.now == Preferences()
 
 
@@ -104,16 +99,14 @@ async def test_choices_of_another_version_are_let_be(tmp_path: Path) -> None:
 async def test_a_choice_that_cannot_be_kept_holds_for_now(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     on = Still(two_hosts(), remembered=Remembered(tmp_path / "file" / "screen.json"))
-    async with on.app.run_test(size=(120, 30)) as pilot:
-        await sees(pilot, "gpu0")
+    async with showing(on, "gpu0", size=(120, 30)) as pilot:
         await pilot.press("Z")
         await sees(pilot, "HOST MEM", "for this session only")
 
 
 async def test_the_line_below_names_what_the_cursor_is_on_a_host_or_a_gpu() -> None:
     on = Still(two_hosts())
-    async with on.app.run_test(size=(120, 30)) as pilot:
-        await sees(pilot, "gpu zoom  a ● ready  4 GPUs on 2 hosts")
+    async with showing(on, "gpu zoom  a ● ready  4 GPUs on 2 hosts", size=(120, 30)) as pilot:
         await pilot.press("j")
         await sees(pilot, "gpu zoom  a:gpu0 idle")
 
@@ -130,8 +123,7 @@ async def test_a_cpu_worker_is_drawn_with_its_host_as_a_gpu_is(size: tuple[int, 
     seen_by_agent = HostReading(43.0, 10 * GIB, 16 * GIB, 1.5, 2e6, 1e6)
     workers = tuple(replace(each, cpu_percent=87.0) for each in on_cpus().workers)
     on = Still(replace(on_cpus(), hosts=(host("h", reading=seen_by_agent),), workers=workers))
-    async with on.app.run_test(size=size) as pilot:
-        await sees(pilot, "cpu0", "87%")
+    async with showing(on, "cpu0", "87%", size=size) as pilot:
         await pilot.press("j")
         await sees(pilot, "CPU 43%", "MEM 10.0/16.0G", "NET 2.9M/s")
         await sees(pilot, "CPU 87%", "MEM 1G", "TASKS – run 3 ready", "2:00 ago")
@@ -146,8 +138,7 @@ async def test_a_cpu_worker_is_drawn_with_its_host_as_a_gpu_is(size: tuple[int, 
 
 async def test_a_worker_whose_gpu_is_not_read_is_not_called_a_cpu_worker() -> None:
     on = Still(snapshot(host("h"), workers=(worker(0, cpu_percent=87.0),)))
-    async with on.app.run_test(size=(80, 24)) as pilot:
-        await sees(pilot, "h:gpu0  GPU without readings", "CPU 87%")
+    async with showing(on, "h:gpu0  GPU without readings", "CPU 87%") as pilot:
         await sees_not(pilot, "CPU worker")
 
 
@@ -155,8 +146,7 @@ async def test_hosts_of_cpu_workers_are_summed_up_by_their_cpus() -> None:
     hosts = [host(name, reading=HostReading(43.0, 10 * GIB, 16 * GIB)) for name in "ab"]
     workers = tuple(WorkerStatus(f"{n}:cpu0", n, WorkerState.IDLE) for n in "ab")
     on = Still(snapshot(*hosts, workers=workers))
-    async with on.app.run_test(size=(80, 24)) as pilot:
-        await sees(pilot, "cpu0")
+    async with showing(on, "cpu0") as pilot:
         await pilot.press("Z")
         await sees(pilot, "WORKERS", "43%", "10.0/16.0G", "2 workers on 2 hosts")
         await sees_not(pilot, "PWR", "°C")
@@ -164,8 +154,7 @@ async def test_hosts_of_cpu_workers_are_summed_up_by_their_cpus() -> None:
 
 async def test_a_wide_host_row_sums_up_its_gpus() -> None:
     on = Still(two_hosts(utilization_percent=50.0, power_w=330.0))
-    async with on.app.run_test(size=(120, 24)) as pilot:
-        await sees(pilot, "gpu0")
+    async with showing(on, "gpu0", size=(120, 24)) as pilot:
         await pilot.press("Z")
         await sees(pilot, "GPUS", "25%", "2G/160G", "400/800W")
 
@@ -177,8 +166,7 @@ async def test_hosts_are_sorted_in_their_zoom_and_turned_around() -> None:
     ]
     on = Still(snapshot(*hosts))
     names = "[abc] {2,}● ready"
-    async with on.app.run_test(size=(100, 24)) as pilot:
-        await sees(pilot, "gpu0")
+    async with showing(on, "gpu0", size=(100, 24)) as pilot:
         await pilot.press("Z", *":sort cpu", "enter")
         await sees(pilot, "CPU▼", "host zoom")
         assert [each[0] for each in re.findall(names, seen(pilot))] == ["c", "a", "b"]
@@ -193,8 +181,7 @@ async def test_hosts_are_sorted_in_their_zoom_and_turned_around() -> None:
 
 async def test_folding_a_host_leaves_its_glyphs() -> None:
     on = Still(two_hosts())
-    async with on.app.run_test(size=(120, 24)) as pilot:
-        await sees(pilot, "gpu0")
+    async with showing(on, "gpu0", size=(120, 24)) as pilot:
         await pilot.press("enter")
         await sees(pilot, "▸a", "□□")
         await sees(pilot, "▾b")
@@ -202,8 +189,7 @@ async def test_folding_a_host_leaves_its_glyphs() -> None:
 
 async def test_the_host_of_a_gpu_is_folded_and_all_hosts() -> None:
     on = Still(two_hosts())
-    async with on.app.run_test(size=(120, 24)) as pilot:
-        await sees(pilot, "gpu0")
+    async with showing(on, "gpu0", size=(120, 24)) as pilot:
         await pilot.press("j", "j", "colon", *"fold", "enter")
         await sees(pilot, "▸a", "▾b")
         assert on.app.view is not None and on.app.view.targets() == ("a",)
@@ -217,8 +203,7 @@ async def test_the_host_of_a_gpu_is_folded_and_all_hosts() -> None:
 
 async def test_a_filter_finds_what_is_the_matter() -> None:
     on = Still(two_hosts(ecc_errors=2))
-    async with on.app.run_test(size=(120, 24)) as pilot:
-        await sees(pilot, "gpu1")
+    async with showing(on, "gpu1", size=(120, 24)) as pilot:
         await pilot.press("slash", *"alarm:ecc*", "enter")
         await sees(pilot, "2 of 4 GPUs on 2 hosts", "ECC errors")
         await sees_not(pilot, " gpu1")
@@ -226,8 +211,7 @@ async def test_a_filter_finds_what_is_the_matter() -> None:
 
 async def test_the_filters_of_the_issue_narrow_the_rows() -> None:
     on = Still(two_hosts(utilization_percent=80.0))
-    async with on.app.run_test(size=(120, 24)) as pilot:
-        await sees(pilot, "gpu0")
+    async with showing(on, "gpu0", size=(120, 24)) as pilot:
         for text, count in (
             ("a: !gpu1", "1 of 4 GPUs on 1 host"),
             ("util<20", "2 of 4 GPUs on 2 hosts"),
@@ -245,8 +229,7 @@ async def test_what_is_wrong_with_a_filter_is_not_said_a_moment_longer(
 ) -> None:
     monkeypatch.setattr(bars, "SAID_FOR_S", 3600.0)
     on = Still(two_hosts())
-    async with on.app.run_test(size=(80, 24)) as pilot:
-        await sees(pilot, "gpu0")
+    async with showing(on, "gpu0") as pilot:
         await pilot.press("slash", *"util<")
         await sees(pilot, "util<: a number must follow")
         await pilot.press("9")
@@ -256,8 +239,7 @@ async def test_what_is_wrong_with_a_filter_is_not_said_a_moment_longer(
 async def test_sizes_are_compared_in_the_units_they_are_shown_in() -> None:
     workers = (worker(0, spilled_bytes=2 * GIB), worker(1, spilled_bytes=GIB // 2))
     on = Still(snapshot(host("h", device(0), device(1)), workers=workers))
-    async with on.app.run_test(size=(80, 24)) as pilot:
-        await sees(pilot, "gpu1")
+    async with showing(on, "gpu1") as pilot:
         await pilot.press("slash", *"spill>1G", "enter")
         await sees(pilot, "gpu0", "1 of 2 GPUs on 1 host")
 
@@ -265,8 +247,7 @@ async def test_sizes_are_compared_in_the_units_they_are_shown_in() -> None:
 async def test_sorted_by_state_the_worst_comes_first() -> None:
     workers = (worker(0), worker(1, state=WorkerState.BUSY), worker(2, state=WorkerState.CRASHED))
     on = Still(snapshot(host("h", *map(device, range(4))), workers=workers))
-    async with on.app.run_test(size=(80, 24)) as pilot:
-        await sees(pilot, "gpu3")
+    async with showing(on, "gpu3") as pilot:
         await pilot.press("s")
         await sees(pilot, "STATE▲")
         names = re.findall(r"h:gpu\d", seen(pilot).partition("STATE▲")[2].split("──")[0])
@@ -304,8 +285,7 @@ async def test_a_host_without_workers_says_whole_why(size: tuple[int, int]) -> N
 async def test_other_peoples_processes_are_shown_with_user_and_command() -> None:
     theirs = DeviceProcess(99, Owner.OTHER, "mira", "python train.py", GIB)
     on = Still(snapshot(host("h", device(0, processes=(theirs,)))))
-    async with on.app.run_test(size=(80, 24)) as pilot:
-        await sees(pilot, "gpu0", "in use", "mira: python")
+    async with showing(on, "gpu0", "in use", "mira: python") as pilot:
         await pilot.resize_terminal(180, 24)
         await sees(pilot, "gpu0", "in use", "mira: python", "CLOCK", "UTIL, 2 MIN")
         await pilot.press("down", "enter")
@@ -314,8 +294,7 @@ async def test_other_peoples_processes_are_shown_with_user_and_command() -> None
 
 async def test_a_gpu_in_a_folded_host_can_be_gone_to() -> None:
     on = Still(two_hosts())
-    async with on.app.run_test(size=(120, 24)) as pilot:
-        await sees(pilot, "gpu0")
+    async with showing(on, "gpu0", size=(120, 24)) as pilot:
         await pilot.press("enter", *":fleet a:gpu1", "enter")
         await sees(pilot, "gpu1")
         assert isinstance(on.app, ScreenApp) and on.app.view is not None
@@ -326,8 +305,7 @@ async def test_enter_on_a_cpu_worker_leads_to_its_process_and_log() -> None:
     seen = on_cpus()
     workers = tuple(replace(each, pid=41 + n) for n, each in enumerate(seen.workers))
     on = Still(replace(seen, workers=workers))
-    async with on.app.run_test(size=(100, 30)) as pilot:
-        await sees(pilot, "cpu0")
+    async with showing(on, "cpu0", size=(100, 30)) as pilot:
         await pilot.press("j", "enter")
         await sees(pilot, "41", "ours", "worker h:cpu0")
         await pilot.press("enter")
@@ -336,8 +314,7 @@ async def test_enter_on_a_cpu_worker_leads_to_its_process_and_log() -> None:
 
 async def test_an_alarm_is_counted_listed_and_gone_to() -> None:
     on = Still(two_hosts(ecc_errors=2))
-    async with on.app.run_test(size=(120, 24)) as pilot:
-        await sees(pilot, "!2 alarms")
+    async with showing(on, "!2 alarms", size=(120, 24)) as pilot:
         await pilot.press("!")
         await sees(pilot, "Alarms", "ECC errors")
         await pilot.press("down", "enter")
@@ -346,8 +323,7 @@ async def test_an_alarm_is_counted_listed_and_gone_to() -> None:
 
 async def test_the_cell_under_the_cursor_is_named() -> None:
     on = Still(two_hosts(utilization_percent=42.0))
-    async with on.app.run_test(size=(80, 24)) as pilot:
-        await sees(pilot, "gpu0")
+    async with showing(on, "gpu0") as pilot:
         await pilot.press("Z", "Z")
         await sees(pilot, "heat zoom", "a:gpu0 idle 42%")
         await pilot.press("right")
@@ -358,8 +334,7 @@ async def test_a_refused_host_has_a_cell_of_its_own() -> None:
     seen = two_hosts()
     refused = host("r", state=HostState.FAILED, reason="no route")
     on = Still(replace(seen, hosts=(*seen.hosts, refused)))
-    async with on.app.run_test(size=(80, 24)) as pilot:
-        await sees(pilot, "gpu0")
+    async with showing(on, "gpu0") as pilot:
         await pilot.press("Z", "Z", "G")
         await sees(pilot, "heat zoom", "✖")
         await until(pilot, lambda: on.app.view and on.app.view.targets() == ("r",))
@@ -374,8 +349,7 @@ async def test_a_sorted_table_shows_its_top_until_a_person_moves_away() -> None:
         )
 
     on = Still(busy(1))
-    async with on.app.run_test(size=(80, 24)) as pilot:
-        await sees(pilot, "gpu0")
+    async with showing(on, "gpu0") as pilot:
         await pilot.press(*":sort util", "enter")
         table = on.app.stage.visited("fleet").table
         await until(pilot, lambda: table.cursor == "h:gpu38")
@@ -396,8 +370,7 @@ async def test_the_fleet_is_saved_as_csv_and_as_text_whole(
     devices = [device(number, utilization_percent=50.0) for number in range(40)]
     workers = tuple(worker(number) for number in range(40))
     on = Still(snapshot(host("h", *devices), workers=workers))
-    async with on.app.run_test(size=(80, 24)) as pilot:
-        await sees(pilot, "gpu0")
+    async with showing(on, "gpu0") as pilot:
         await pilot.press(*":screenshot f.csv", "enter")
         await until(pilot, (tmp_path / "f.csv").exists)
         await pilot.press(*":screenshot f.txt", "enter")
@@ -411,8 +384,7 @@ async def test_the_fleet_is_saved_as_csv_and_as_text_whole(
 
 async def test_a_filter_without_a_match_counts_workers_on_a_cluster_of_cpus() -> None:
     on = Still(on_cpus())
-    async with on.app.run_test(size=(120, 30)) as pilot:
-        await sees(pilot, "h:cpu0")
+    async with showing(on, "h:cpu0", size=(120, 30)) as pilot:
         assert on.app.view is not None
         on.app.view.filter("nothing-like-this")
         await sees(pilot, "0 of 2 workers on 0 hosts")
@@ -428,8 +400,7 @@ async def test_only_workers_that_are_up_are_counted_as_workers() -> None:
 
 async def test_the_cursor_of_the_heat_map_is_a_pair_of_brackets() -> None:
     on = Still(two_hosts(utilization_percent=90.0))
-    async with on.app.run_test(size=(80, 24)) as pilot:
-        await sees(pilot, "gpu0")
+    async with showing(on, "gpu0") as pilot:
         await pilot.press("m")
         await sees(pilot, "a[▇▇▇]▇▇▇  b ▇▇▇ ▇▇▇")
 

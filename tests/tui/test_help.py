@@ -8,7 +8,7 @@ from gputui.tui.dialogs.help import Help, page, sections
 from gputui.tui.rendering.palette import Palette
 from gputui.tui.views import VIEWS
 from tests.tui.build import device, host, snapshot
-from tests.tui.still import Still, sees, until
+from tests.tui.still import Still, sees, showing, until
 from tests.tui.test_commands import registry_of_all
 
 
@@ -27,8 +27,7 @@ def test_every_command_of_a_view_is_in_its_help_whole(view: str, width: int) -> 
 @pytest.mark.parametrize("size", [(60, 15), (80, 24), (200, 60)])
 async def test_the_help_is_read_to_its_end_and_closed_by_its_own_key(size: tuple[int, int]) -> None:
     on = Still(snapshot(host("h", device(0))))
-    async with on.app.run_test(size=size) as pilot:
-        await sees(pilot, "h:gpu0")
+    async with showing(on, "h:gpu0", size=size) as pilot:
         await pilot.press("question_mark")
         await sees(pilot, "In the fleet view", ":zoom-in", "esc closes")
         await pilot.press("G")

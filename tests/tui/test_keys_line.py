@@ -6,7 +6,7 @@ from textual.pilot import Pilot
 from gputui.model.snapshot import HostState, Snapshot
 from gputui.tui.widgets.bars import Keys
 from tests.tui.build import device, host, snapshot, worker
-from tests.tui.still import Still, seen, sees, sees_not
+from tests.tui.still import Still, seen, sees, sees_not, showing
 
 STARTING = snapshot(host("h", state=HostState.CONNECTING))
 FAILED = snapshot(host("h", state=HostState.FAILED, reason="no route"))
@@ -29,8 +29,7 @@ async def test_without_workers_nothing_is_offered_that_needs_one(
     state: Snapshot, view: str
 ) -> None:
     on = Still(state)
-    async with on.app.run_test(size=WIDE) as pilot:
-        await sees(pilot, "workers 0/0")
+    async with showing(on, "workers 0/0", size=WIDE) as pilot:
         await pilot.press(view)
         await sees(pilot, "+ scale", "q quit")
         assert "retire" not in offered(pilot) and "restart" not in offered(pilot)
@@ -41,8 +40,7 @@ async def test_without_workers_nothing_is_offered_that_needs_one(
 
 async def test_workers_are_retired_where_the_cursor_is_on_one_or_on_their_host() -> None:
     on = Still(RUNNING)
-    async with on.app.run_test(size=WIDE) as pilot:
-        await sees(pilot, "x retire R restart", "h ● ready")
+    async with showing(on, "x retire R restart", "h ● ready", size=WIDE) as pilot:
         assert not is_dim(pilot, "c")
         await pilot.press("j")
         await sees(pilot, "x retire R restart", "h:gpu0 idle")
@@ -57,7 +55,6 @@ async def test_workers_are_retired_where_the_cursor_is_on_one_or_on_their_host()
 
 async def test_a_screen_that_only_reads_offers_no_change() -> None:
     on = Still(RUNNING, readonly=True)
-    async with on.app.run_test(size=WIDE) as pilot:
-        await sees(pilot, "read-only", "/ filter")
+    async with showing(on, "read-only", "/ filter", size=WIDE) as pilot:
         for text in ("retire", "restart", "scale", "c run"):
             assert text not in offered(pilot)

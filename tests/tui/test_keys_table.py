@@ -7,7 +7,7 @@ from gputui.tui.commands.changes import COMMANDS as CHANGES
 from gputui.tui.commands.command_registry import Command, key_name
 from gputui.tui.views import VIEWS
 from tests.tui.build import device, host, snapshot, worker
-from tests.tui.still import Still, seen, sees
+from tests.tui.still import Still, seen, sees, showing
 
 KEYS = {
     "/": "filter",
@@ -76,8 +76,7 @@ async def test_a_key_of_another_view_says_where_it_does_something(
     view: str, key: str, said: str
 ) -> None:
     on = Still(snapshot(host("h", device(0)), workers=(worker(0),)))
-    async with on.app.run_test(size=(100, 24)) as pilot:
-        await sees(pilot, "h:gpu0")
+    async with showing(on, "h:gpu0", size=(100, 24)) as pilot:
         await pilot.press("4", view, key)
         await sees(pilot, "view only", said)
 
@@ -85,8 +84,7 @@ async def test_a_key_of_another_view_says_where_it_does_something(
 @pytest.mark.parametrize("view", "123456")
 async def test_80_columns_have_a_line_of_views_and_one_of_what_can_be_done(view: str) -> None:
     on = Still(snapshot(host("h", device(0)), workers=(worker(0),)))
-    async with on.app.run_test(size=(80, 24)) as pilot:
-        await sees(pilot, "h:gpu0")
+    async with showing(on, "h:gpu0") as pilot:
         await pilot.press(view)
         await sees(pilot, "c run : command ? help q quit", "0hosts 1fleet")
         views, actions = seen(pilot).splitlines()[-2:]

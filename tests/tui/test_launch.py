@@ -5,7 +5,7 @@ from dataclasses import replace
 from gputui.model.snapshot import HostState, HostStatus, Snapshot
 from gputui.protocol.frontend import RetryHosts, SnapshotTaken
 from tests.tui.build import device, host, snapshot
-from tests.tui.still import Still, seen, sees, sees_not, until
+from tests.tui.still import Still, seen, sees, sees_not, showing, until
 
 
 def refused(name: str) -> HostStatus:
@@ -25,8 +25,7 @@ def coming_up(*more: HostStatus) -> Snapshot:
 
 async def test_what_failed_comes_first_with_why_and_the_last_log_lines() -> None:
     on = Still(coming_up(host("b"), refused("c")))
-    async with on.app.run_test(size=(120, 30)) as pilot:
-        await sees(pilot, "1 of 3 hosts are up", "1 failed")
+    async with showing(on, "1 of 3 hosts are up", "1 failed", size=(120, 30)) as pilot:
         await sees(pilot, "the host refused every key", "try: ssh-copy-id c", "Permission denied")
 
 
@@ -38,16 +37,14 @@ async def test_a_silent_host_is_counted_as_silent_and_not_as_failed() -> None:
 
 async def test_the_start_view_stays_where_no_host_came_up() -> None:
     on = Still(snapshot(refused("b")))
-    async with on.app.run_test(size=(80, 24)) as pilot:
-        await sees(pilot, "0 of 1 hosts are up", "try: ssh-copy-id b")
+    async with showing(on, "0 of 1 hosts are up", "try: ssh-copy-id b") as pilot:
         on.link.put(SnapshotTaken(replace(snapshot(host("b", device())), sequence=2)))
         await sees(pilot, "b:gpu0")
 
 
 async def test_the_cursor_goes_to_a_host_that_fails_until_it_is_moved() -> None:
     on = Still(coming_up(host("b", state=HostState.PROBING)))
-    async with on.app.run_test(size=(120, 30)) as pilot:
-        await sees(pilot, "0 of 2 hosts are up")
+    async with showing(on, "0 of 2 hosts are up", size=(120, 30)) as pilot:
         failed = coming_up(refused("b"))
         on.link.put(SnapshotTaken(replace(failed, sequence=2)))
         await until(pilot, lambda: on.app.view and on.app.view.targets() == ("b",))
@@ -60,8 +57,7 @@ async def test_the_cursor_goes_to_a_host_that_fails_until_it_is_moved() -> None:
 
 async def test_hosts_are_filtered_by_name_state_stage_and_reason() -> None:
     on = Still(coming_up(host("b"), refused("c")))
-    async with on.app.run_test(size=(120, 30)) as pilot:
-        await sees(pilot, "1 of 3 hosts are up")
+    async with showing(on, "1 of 3 hosts are up", size=(120, 30)) as pilot:
         for text in ("state:failed", "failed:authen*", "every", "c*"):
             await pilot.press("slash", *text, "enter")
             await sees(pilot, f"/{text}", "ssh-copy-id c")
@@ -74,8 +70,7 @@ async def test_hosts_are_filtered_by_name_state_stage_and_reason() -> None:
 
 async def test_a_filter_that_hides_the_cursors_row_shows_what_is_known_of_another() -> None:
     on = Still(coming_up(host("b"), refused("c")))
-    async with on.app.run_test(size=(120, 30)) as pilot:
-        await sees(pilot, "ssh-copy-id c")
+    async with showing(on, "ssh-copy-id c", size=(120, 30)) as pilot:
         await pilot.press("G")
         view = on.app.view
         await until(pilot, lambda: view and view.current.host.name != "c")
@@ -87,8 +82,7 @@ async def test_a_filter_that_hides_the_cursors_row_shows_what_is_known_of_anothe
 
 async def test_one_host_is_tried_again_or_all() -> None:
     on = Still(coming_up(refused("b"), refused("c")))
-    async with on.app.run_test(size=(120, 30)) as pilot:
-        await sees(pilot, "2 failed")
+    async with showing(on, "2 failed", size=(120, 30)) as pilot:
         await pilot.press("r")
         await until(pilot, lambda: on.link.asked == [RetryHosts(0, ("b",))])
         await pilot.press(*":retry", "enter")
@@ -97,8 +91,7 @@ async def test_one_host_is_tried_again_or_all() -> None:
 
 async def test_a_host_that_is_up_cannot_be_tried_again() -> None:
     on = Still(coming_up(host("b")))
-    async with on.app.run_test(size=(120, 30)) as pilot:
-        await sees(pilot, "1 of 2 hosts are up")
+    async with showing(on, "1 of 2 hosts are up", size=(120, 30)) as pilot:
         await pilot.press("r")
         await sees(pilot, "this host has not failed")
 
@@ -118,7 +111,6 @@ async def test_why_is_said_whole_of_every_host_that_failed_with_the_hint_below()
 async def test_the_start_view_shows_the_queue_while_there_are_too_few_free_gpus() -> None:
     queue = "too few free GPUs: 2 asked for, 1 free\n  b gpu0: alice · since 3h\n  before you: bob"
     on = Still(replace(snapshot(host("b", device())), lacking=queue))
-    async with on.app.run_test(size=(80, 24)) as pilot:
-        await sees(pilot, *queue.splitlines())
+    async with showing(on, *queue.splitlines()) as pilot:
         on.link.put(SnapshotTaken(replace(snapshot(host("b", device())), sequence=2)))
         await sees(pilot, "b:gpu0")

@@ -19,7 +19,7 @@ from gputui.tui.dialogs.modal import Dialog
 from gputui.tui.dialogs.run import RunDialog
 from gputui.tui.rendering.work import RunRow, run_lines
 from tests.tui.build import EPOCH, GIB, device, host, snapshot, worker
-from tests.tui.still import Still, seen, sees, sees_not, until
+from tests.tui.still import Still, seen, sees, sees_not, showing, until
 
 DONE = RunStatus(
     "r1",
@@ -67,8 +67,7 @@ async def test_of_a_worker_on_a_silent_host_the_title_and_its_row_say_silent_and
     away = host("h", device(0), state=HostState.SILENT, read_at=EPOCH - 7)
     workers = (worker(0, state=WorkerState.SILENT, silent_for_s=7.0),)
     screen = Still(snapshot(away, workers=workers))
-    async with screen.app.run_test(size=(100, 30)) as pilot:
-        await sees(pilot, "host silent")
+    async with showing(screen, "host silent", size=(100, 30)) as pilot:
         screen.app.go_to("device", "h:gpu0")
         await until(pilot, lambda: screen.app.stage.current == "device")
         await sees(pilot, "◌ silent 7s", "worker h:gpu0  ◌ silent 7s")
@@ -198,8 +197,7 @@ async def test_another_person_s_process_has_no_log() -> None:
 
 async def test_a_gpu_that_is_gone_is_said_to_be() -> None:
     screen = Still(cluster())
-    async with screen.app.run_test(size=(100, 40)) as pilot:
-        await sees(pilot, "gpu0")
+    async with showing(screen, "gpu0", size=(100, 40)) as pilot:
         screen.app.go_to("device", "nobody:gpu9")
         await sees(pilot, "nobody:gpu9 is gone")
 
@@ -294,8 +292,7 @@ def test_a_failed_run_shows_its_error() -> None:
 async def test_a_run_is_started_from_its_form() -> None:
     screen = Still(cluster())
     screen.link.reply = Done(0, "r2")
-    async with screen.app.run_test(size=(100, 30)) as pilot:
-        await sees(pilot, "gpu0")
+    async with showing(screen, "gpu0", size=(100, 30)) as pilot:
         await pilot.press("colon", *"run svd", "enter")
         await sees(pilot, "on 2 workers (cupy)", "--run svd")
         await pilot.press("enter", *("backspace",) * 5, *"2e4", "ctrl+r")
@@ -306,8 +303,7 @@ async def test_a_run_is_started_from_its_form() -> None:
 
 async def test_a_form_with_a_mistake_starts_nothing_and_says_what_is_wrong() -> None:
     screen = Still(cluster())
-    async with screen.app.run_test(size=(100, 30)) as pilot:
-        await sees(pilot, "gpu0")
+    async with showing(screen, "gpu0", size=(100, 30)) as pilot:
         await pilot.press("colon", *"run svd", "enter")
         await sees(pilot, "--run svd")
         await pilot.press("enter", "x", "ctrl+r")
@@ -320,8 +316,7 @@ async def test_a_form_with_a_mistake_starts_nothing_and_says_what_is_wrong() -> 
 
 async def test_every_preset_has_a_form() -> None:
     screen = Still(cluster())
-    async with screen.app.run_test(size=(100, 30)) as pilot:
-        await sees(pilot, "gpu0")
+    async with showing(screen, "gpu0", size=(100, 30)) as pilot:
         await pilot.press("c")
         await sees(pilot, "--run smoke")
         for name in ("svd", "random-sum", "compare", "mean", "matmul", "convert"):
@@ -331,8 +326,7 @@ async def test_every_preset_has_a_form() -> None:
 
 async def test_a_run_is_started_with_all_it_takes_typed() -> None:
     screen = Still(cluster())
-    async with screen.app.run_test(size=(100, 30)) as pilot:
-        await sees(pilot, "gpu0")
+    async with showing(screen, "gpu0", size=(100, 30)) as pilot:
         await pilot.press("colon", *"run svd cols=10", "enter")
         await until(pilot, lambda: screen.link.asked)
         assert screen.link.asked == [StartRun(0, "svd", (("cols", "10"),), cwd=str(Path.cwd()))]
@@ -340,8 +334,7 @@ async def test_a_run_is_started_with_all_it_takes_typed() -> None:
 
 async def test_a_run_with_a_parameter_that_is_not_there_is_refused_at_once() -> None:
     screen = Still(cluster())
-    async with screen.app.run_test(size=(100, 30)) as pilot:
-        await sees(pilot, "gpu0")
+    async with showing(screen, "gpu0", size=(100, 30)) as pilot:
         await pilot.press("colon", *"run svd row=10", "enter")
         await sees(pilot, "did you mean 'rows'")
         assert screen.link.asked == []
@@ -350,8 +343,7 @@ async def test_a_run_with_a_parameter_that_is_not_there_is_refused_at_once() -> 
 async def test_what_the_head_refuses_is_said() -> None:
     screen = Still(cluster())
     screen.link.reply = Refused(0, "another run is on")
-    async with screen.app.run_test(size=(100, 30)) as pilot:
-        await sees(pilot, "gpu0")
+    async with showing(screen, "gpu0", size=(100, 30)) as pilot:
         await pilot.press("colon", *"run svd cols=10", "enter")
         await sees(pilot, "run: another run is on")
 
@@ -367,8 +359,7 @@ async def test_ascii_screens_are_ascii() -> None:
 
 async def test_a_wide_terminal_shows_the_gpu_under_the_cursor_next_to_the_rows() -> None:
     screen = Still(cluster())
-    async with screen.app.run_test(size=(200, 60)) as pilot:
-        await sees(pilot, "mira", "── h:gpu1")
+    async with showing(screen, "mira", "── h:gpu1", size=(200, 60)) as pilot:
         await pilot.press("j")
         await sees(pilot, "── h:gpu0")
         await pilot.press("j")
@@ -379,8 +370,7 @@ async def test_a_wide_terminal_shows_the_gpu_under_the_cursor_next_to_the_rows()
 async def test_a_low_terminal_full_of_rows_shows_them_alone() -> None:
     devices = [device(number) for number in range(20)]
     screen = Still(snapshot(host("h", *devices)))
-    async with screen.app.run_test(size=(80, 24)) as pilot:
-        await sees(pilot, "gpu0", "gpu16")
+    async with showing(screen, "gpu0", "gpu16") as pilot:
         assert "──" not in seen(pilot)
 
 
@@ -402,8 +392,7 @@ async def test_a_wide_table_is_drawn_for_the_room_that_what_stands_next_to_it_le
 
 async def test_the_line_of_keys_names_no_key_that_does_nothing_here() -> None:
     screen = Still(cluster())
-    async with screen.app.run_test(size=(200, 45)) as pilot:
-        await sees(pilot, "gpu0", "/ filter", "c run")
+    async with showing(screen, "gpu0", "/ filter", "c run", size=(200, 45)) as pilot:
         await pilot.press("j", "enter")
         await sees(pilot, "enter: log", "t time", "c run")
         assert "/ filter" not in seen(pilot)
@@ -411,8 +400,7 @@ async def test_the_line_of_keys_names_no_key_that_does_nothing_here() -> None:
 
 async def test_a_key_right_behind_escape_is_for_the_view_that_is_gone_back_to() -> None:
     screen = Still(cluster())
-    async with screen.app.run_test(size=(80, 24)) as pilot:
-        await sees(pilot, "gpu0")
+    async with showing(screen, "gpu0") as pilot:
         await pilot.press("6")
         await sees(pilot, "2 runs")
         screen.app.simulate_key("escape")
@@ -423,8 +411,7 @@ async def test_a_key_right_behind_escape_is_for_the_view_that_is_gone_back_to() 
 
 async def test_a_letter_goes_to_the_next_preset_that_begins_with_it() -> None:
     screen = Still(snapshot(host("h", device()), workers=(worker(),)))
-    async with screen.app.run_test(size=(100, 30)) as pilot:
-        await sees(pilot, "h:gpu0")
+    async with showing(screen, "h:gpu0", size=(100, 30)) as pilot:
         await pilot.press("c")
         await until(pilot, lambda: isinstance(screen.app.screen, RunDialog))
         await pilot.press("m", "m")

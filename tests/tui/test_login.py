@@ -13,7 +13,7 @@ from gputui.tui.app import ScreenApp
 from gputui.tui.commands import person
 from gputui.tui.dialogs.modal import QuestionDialog
 from tests.tui.build import EPOCH, device, host, snapshot
-from tests.tui.still import StillLink, sees, sees_not, until
+from tests.tui.still import StillLink, sees, sees_not, showing, until
 
 PASSWORD = Asked(0, "login", "password", "Password of alice@login", secret=True)
 HOST_KEY = Asked(0, "login", "host-key", "ED25519 SHA256:abc", secret=False)
@@ -103,8 +103,7 @@ async def test_a_question_put_off_or_denied_comes_back_on_request_only(
 ) -> None:
     monkeypatch.setattr(person, "PUT_OFF_S", 0.2)
     lost = LostLogin(question, "yes")
-    async with lost.app.run_test(size=(80, 24)) as pilot:
-        await sees(pilot, "[escape] later" if question.secret else "[n] no")
+    async with showing(lost, "[escape] later" if question.secret else "[n] no") as pilot:
         await pilot.press(key)
         await until(pilot, lambda: not lost.asks)
         tried = len(lost.answers)

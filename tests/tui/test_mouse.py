@@ -9,7 +9,7 @@ from gputui.tui.dialogs.modal import Dialog
 from gputui.tui.widgets import Table
 from gputui.tui.widgets.heat import HeatPane
 from tests.tui.build import device, host, snapshot, worker
-from tests.tui.still import Still, seen, sees, until
+from tests.tui.still import Still, seen, sees, showing, until
 
 
 def still(gpus: int = 40) -> Still:
@@ -19,8 +19,7 @@ def still(gpus: int = 40) -> Still:
 
 async def test_a_click_goes_to_a_row_and_another_one_opens_it() -> None:
     on = still()
-    async with on.app.run_test(size=(100, 30)) as pilot:
-        await sees(pilot, "gpu3")
+    async with showing(on, "gpu3", size=(100, 30)) as pilot:
         await pilot.click("FleetView Table", offset=(5, 4))
         await until(pilot, lambda: on.app.view and on.app.view.targets() == ("h:gpu2",))
         await pilot.click("FleetView Table", offset=(5, 4))
@@ -29,8 +28,7 @@ async def test_a_click_goes_to_a_row_and_another_one_opens_it() -> None:
 
 async def test_a_click_into_the_command_line_puts_the_cursor_on_the_letter_that_was_hit() -> None:
     on = still()
-    async with on.app.run_test(size=(100, 30)) as pilot:
-        await sees(pilot, "gpu3")
+    async with showing(on, "gpu3", size=(100, 30)) as pilot:
         await pilot.press("colon", *"run svd")
         await sees(pilot, ":run svd")
         line = on.app.prompt.region
@@ -53,8 +51,7 @@ async def test_a_click_on_a_heading_sorts_and_another_one_turns_around(
     key: str, view: str, title: str
 ) -> None:
     on = still()
-    async with on.app.run_test(size=(100, 30)) as pilot:
-        await sees(pilot, "gpu3")
+    async with showing(on, "gpu3", size=(100, 30)) as pilot:
         await pilot.press(key)
         await sees(pilot, title)
         await sees(pilot, {"2": "PIN", "Z": "GPUS"}.get(key, "PWR"))
@@ -73,8 +70,7 @@ async def test_a_click_on_a_heading_sorts_and_another_one_turns_around(
 
 async def test_the_wheel_moves_through_the_rows() -> None:
     on = still()
-    async with on.app.run_test(size=(100, 30)) as pilot:
-        await sees(pilot, "gpu3")
+    async with showing(on, "gpu3", size=(100, 30)) as pilot:
         table = on.app.query_one("FleetView Table", Table)
         await pilot._post_mouse_events([MouseScrollDown], "FleetView Table", offset=(5, 5))
         await until(pilot, lambda: table.cursor == "h:gpu2")
@@ -82,8 +78,7 @@ async def test_the_wheel_moves_through_the_rows() -> None:
 
 async def test_a_click_on_a_key_presses_it() -> None:
     on = still()
-    async with on.app.run_test(size=(100, 30)) as pilot:
-        await sees(pilot, "2workers")
+    async with showing(on, "2workers", size=(100, 30)) as pilot:
         y, line = next(each for each in enumerate(seen(pilot).splitlines()) if "2w" in each[1])
         await pilot.click(offset=(line.index("2w"), y))
         await sees(pilot, "RSS/LIMIT")
@@ -91,8 +86,7 @@ async def test_a_click_on_a_key_presses_it() -> None:
 
 async def test_a_click_answers_a_question() -> None:
     on = still()
-    async with on.app.run_test(size=(100, 30)) as pilot:
-        await sees(pilot, "gpu3")
+    async with showing(on, "gpu3", size=(100, 30)) as pilot:
         await pilot.press("q")
         await until(pilot, lambda: isinstance(on.app.screen, Dialog))
         await sees(pilot, "[c] cancel")
@@ -104,8 +98,7 @@ async def test_a_click_answers_a_question() -> None:
 
 async def test_a_click_on_a_cell_leads_to_its_gpu() -> None:
     on = still()
-    async with on.app.run_test(size=(100, 30)) as pilot:
-        await sees(pilot, "gpu3")
+    async with showing(on, "gpu3", size=(100, 30)) as pilot:
         await pilot.press("Z", "Z")
         await sees(pilot, "heat zoom")
         heat = on.app.query_one(HeatPane)

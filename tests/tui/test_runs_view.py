@@ -27,7 +27,7 @@ from gputui.tui.rendering.work import RunRow, result_lines, run_lines
 from gputui.tui.screen import recorded_runs
 from gputui.tui.views import runs_view
 from tests.tui.build import EPOCH, device, host, snapshot, worker
-from tests.tui.still import Still, seen, sees, sees_not, until
+from tests.tui.still import Still, seen, sees, sees_not, showing, until
 
 WHY = "svd failed: ValueError: " + "a reason that no line of a terminal holds, " * 3 + "the end"
 SVD = (("rows", "20000"), ("cols", "10"))
@@ -102,8 +102,7 @@ async def test_what_is_typed_into_an_opened_form_is_what_runs() -> None:
 
 async def test_a_digit_among_the_presets_says_where_it_belongs() -> None:
     on = Still(cluster())
-    async with on.app.run_test(size=(120, 40)) as pilot:
-        await sees(pilot, "h:gpu0")
+    async with showing(on, "h:gpu0", size=(120, 40)) as pilot:
         await pilot.press("c", "7")
         await sees(pilot, "enter or tab goes to the parameters")
 
@@ -115,8 +114,7 @@ async def test_a_scripts_run_is_copied_as_it_can_be_run_and_says_why_it_cannot_b
     None
 ):
     on = Still(cluster(SCRIPT))
-    async with on.app.run_test(size=(160, 40)) as pilot:
-        await sees(pilot, "h:gpu0")
+    async with showing(on, "h:gpu0", size=(160, 40)) as pilot:
         await pilot.press("6")
         await sees(pilot, "train.py")
         for key in "re":
@@ -139,13 +137,11 @@ async def test_a_runs_page_shows_its_parameters_and_defaults_and_its_name_whole(
 async def test_a_form_remembers_what_its_preset_was_run_with_over_sessions(tmp_path: Path) -> None:
     file = tmp_path / "screen.json"
     on = Still(cluster(), remembered=Remembered(file))
-    async with on.app.run_test(size=(120, 40)) as pilot:
-        await sees(pilot, "h:gpu0")
+    async with showing(on, "h:gpu0", size=(120, 40)) as pilot:
         await pilot.press("colon", *"run svd cols=10", "enter")
         await until(pilot, lambda: on.link.asked)
     again = Still(cluster(), remembered=Remembered(file))
-    async with again.app.run_test(size=(120, 40)) as pilot:
-        await sees(pilot, "h:gpu0")
+    async with showing(again, "h:gpu0", size=(120, 40)) as pilot:
         await pilot.press("colon", *"run svd", "enter")
         await sees(pilot, "--run svd -p cols=10")
 
@@ -165,8 +161,7 @@ async def test_enter_goes_from_event_to_run_to_worker_to_log_in_four_keys() -> N
     on = Still(cluster(failed))
     event = Event(1, EPOCH, Severity.ERROR, "run svd-1", "failed", "svd: lost its worker")
     on.link.put(EventHappened(event))
-    async with on.app.run_test(size=(120, 40)) as pilot:
-        await sees(pilot, "h:gpu0")
+    async with showing(on, "h:gpu0", size=(120, 40)) as pilot:
         await pilot.press("5")
         await sees(pilot, "run svd-1")
         await pilot.press("enter")
@@ -211,8 +206,7 @@ def test_a_log_has_the_traceback_and_whose_worker_said_what(
 async def test_the_runs_of_earlier_clusters_are_listed_after_this_ones() -> None:
     on = Still(cluster(run(2)))
     on.app.earlier_runs = lambda: (run(2), run(1, summary="from last week"))
-    async with on.app.run_test(size=(120, 40)) as pilot:
-        await sees(pilot, "h:gpu0")
+    async with showing(on, "h:gpu0", size=(120, 40)) as pilot:
         await pilot.press("6")
         await sees(pilot, "2 runs", "from last week")
         assert isinstance(on.app, ScreenApp) and not isinstance(on.app.screen, RunDialog)
@@ -223,8 +217,7 @@ async def test_another_clusters_run_shows_none_of_this_ones_tasks_and_workers() 
     groups = (TaskGroupStatus("gram-1", "gram", processing=2),)
     on = Still(replace(cluster(run(2)), groups=groups))
     on.app.earlier_runs = lambda: (there,)
-    async with on.app.run_test(size=(120, 40)) as pilot:
-        await sees(pilot, "h:gpu0")
+    async with showing(on, "h:gpu0", size=(120, 40)) as pilot:
         await pilot.press("6")
         await sees(pilot, "2 runs")
         await pilot.press("j")
@@ -242,8 +235,7 @@ async def test_another_clusters_run_comes_counts_its_time_and_ends_while_it_is_l
     monkeypatch.setattr(runs_view, "LOOK_BACK_S", 0.05)
     on = Still(cluster(run(2)), earlier_runs=recorded_runs)
     on.app.clock = lambda: time.time() + 75
-    async with on.app.run_test(size=(120, 40)) as pilot:
-        await sees(pilot, "h:gpu0")
+    async with showing(on, "h:gpu0", size=(120, 40)) as pilot:
         await pilot.press("6")
         await sees(pilot, "1 run ")
         record = new_record("mean", {"axis": 0}, backend="numpy", hosts="", version="1")
@@ -315,8 +307,7 @@ async def test_two_marked_runs_are_compared_side_by_side() -> None:
     slow = run(1, ended_at=EPOCH + 30, result_json='{"result": {"residual": 1e-9}}')
     fast = replace(run(2, ended_at=EPOCH + 20), started_at=EPOCH + 5, parameters=(("rows", "7"),))
     on = Still(cluster(slow, fast))
-    async with on.app.run_test(size=(120, 40)) as pilot:
-        await sees(pilot, "h:gpu0")
+    async with showing(on, "h:gpu0", size=(120, 40)) as pilot:
         await pilot.press("6")
         await sees(pilot, "svd-2")
         await pilot.press("equals_sign")
@@ -339,8 +330,7 @@ async def test_a_runs_page_says_what_it_took() -> None:
 async def test_a_finished_run_says_how_it_compares_with_the_last_of_its_kind() -> None:
     later = replace(run(2, ended_at=EPOCH + 28.0), started_at=EPOCH + 10)
     on = Still(cluster(run(1, ended_at=EPOCH + 9.0), later))
-    async with on.app.run_test(size=(120, 40)) as pilot:
-        await sees(pilot, "h:gpu0")
+    async with showing(on, "h:gpu0", size=(120, 40)) as pilot:
         await pilot.press("6")
         await sees(pilot, "svd-2")
         await sees(pilot, "took 0:18 (0:09 then, 100 % slower now)")

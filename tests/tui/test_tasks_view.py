@@ -23,7 +23,7 @@ from gputui.tui.rendering.work import (
 )
 from gputui.tui.watched import Throughput
 from tests.tui.build import EPOCH, device, host, snapshot, worker
-from tests.tui.still import Still, seen, sees, until
+from tests.tui.still import Still, seen, sees, showing, until
 
 GROUPS = (
     TaskGroupStatus("qr-1", "qr", waiting=50, processing=10, executing=2, memory=30, erred=10),
@@ -75,8 +75,7 @@ async def test_groups_and_lanes_are_shown_with_a_legend() -> None:
 
 async def test_the_lanes_in_sight_are_counted_once_they_have_room() -> None:
     screen = Still(busy(31))
-    async with screen.app.run_test(size=(120, 40)) as pilot:
-        await sees(pilot, "gpu30")
+    async with showing(screen, "gpu30", size=(120, 40)) as pilot:
         at_once = time.monotonic() + SHORTEST_FRAME_S  # from then on, what is asked for is drawn
         await until(pilot, lambda: time.monotonic() > at_once)
         await pilot.press("3")
@@ -184,8 +183,7 @@ async def test_a_run_that_waits_says_for_whose_on_its_page_and_in_the_tasks_view
     ahead = RunStatus("svd-1", "svd", (), RunState.RUNNING, EPOCH, total=9, user="alice")
     waiting = RunStatus("mean-2", "mean", (), RunState.RUNNING, EPOCH + 1, total=12)
     screen = Still(snapshot(host("h", device()), workers=(worker(),), runs=(ahead, waiting)))
-    async with screen.app.run_test(size=(80, 24)) as pilot:
-        await sees(pilot, "h:gpu0")
+    async with showing(screen, "h:gpu0") as pilot:
         for view in "3", "6":
             await pilot.press(view)
             await sees(pilot, "queued behind svd of alice (svd-1)")

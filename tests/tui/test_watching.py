@@ -17,7 +17,7 @@ from gputui.model.snapshot import (
 )
 from gputui.protocol.frontend import AddWorkers, KeepWatching, Previewed, StartRun
 from tests.tui.build import EPOCH, GIB, device, host, snapshot
-from tests.tui.still import Still, seen, sees, sees_not, until
+from tests.tui.still import Still, seen, sees, sees_not, showing, until
 
 HOUR = 3600.0
 
@@ -60,8 +60,7 @@ async def test_each_gpu_says_whose_it_is_and_what_was_promised(size: tuple[int, 
 
 async def test_use_of_gpus_is_no_alarm_while_no_worker_is_wanted() -> None:
     on = Still(shared())
-    async with on.app.run_test(size=(120, 40)) as pilot:
-        await sees(pilot, "USER/CLAIM")
+    async with showing(on, "USER/CLAIM", size=(120, 40)) as pilot:
         on.link.put()
         assert "alarm" not in seen(pilot).splitlines()[0]
         assert "✖" not in seen(pilot) and "▲" not in seen(pilot)
@@ -69,8 +68,7 @@ async def test_use_of_gpus_is_no_alarm_while_no_worker_is_wanted() -> None:
 
 async def test_the_gpu_under_the_cursor_says_all_of_its_claim() -> None:
     on = Still(shared())
-    async with on.app.run_test(size=(120, 40)) as pilot:
-        await sees(pilot, "USER/CLAIM")
+    async with showing(on, "USER/CLAIM", size=(120, 40)) as pilot:
         await pilot.press("down")
         await sees(pilot, "user   alice · training · for 3h more · waiting: bob, carol")
         await pilot.press("down")
@@ -85,16 +83,14 @@ async def test_the_gpu_under_the_cursor_says_all_of_its_claim() -> None:
 )
 async def test_gpus_are_filtered_by_user_and_idleness(typed: str, shown: str) -> None:
     on = Still(shared())
-    async with on.app.run_test(size=(120, 40)) as pilot:
-        await sees(pilot, "gpu0", "gpu3")
+    async with showing(on, "gpu0", "gpu3", size=(120, 40)) as pilot:
         await pilot.press("slash", *typed, "enter")
         await sees(pilot, shown, "1 of 4 GPUs")
 
 
 async def test_u_lists_users_and_what_they_have() -> None:
     on = Still(shared())
-    async with on.app.run_test(size=(100, 30)) as pilot:
-        await sees(pilot, "gpu0")
+    async with showing(on, "gpu0", size=(100, 30)) as pilot:
         await pilot.press("u")
         await sees(pilot, "3 users", "1 of 4 GPUs free", "alice", "bob", "me")
         row = next(x for x in seen(pilot).splitlines() if x.strip().startswith("bob"))
@@ -105,8 +101,7 @@ async def test_u_lists_users_and_what_they_have() -> None:
 
 async def test_enter_opens_what_a_filter_left_even_while_the_screen_is_paused() -> None:
     on = Still(shared())
-    async with on.app.run_test(size=(100, 30)) as pilot:
-        await sees(pilot, "gpu0")
+    async with showing(on, "gpu0", size=(100, 30)) as pilot:
         await pilot.press("u", "p")
         await sees(pilot, "3 users", "PAUSED")
         await pilot.press("slash", *"user:me", "enter")
@@ -117,8 +112,7 @@ async def test_enter_opens_what_a_filter_left_even_while_the_screen_is_paused() 
 
 async def test_the_heat_map_tells_free_from_mine_and_others() -> None:
     on = Still(shared())
-    async with on.app.run_test(size=(120, 40)) as pilot:
-        await sees(pilot, "gpu0")
+    async with showing(on, "gpu0", size=(120, 40)) as pilot:
         await pilot.press(*"mmmmm")
         await sees(pilot, "WHOSE ", "□ free ● mine ◆ others")
         await sees_not(pilot, "□ idle", "· no worker")  # what no cell of these is
@@ -128,8 +122,7 @@ async def test_the_heat_map_tells_free_from_mine_and_others() -> None:
 async def test_plus_on_free_gpus_starts_a_cluster_there() -> None:
     on = Still(shared())
     on.link.reply = Previewed(0, ("h:gpu3",), (), "")
-    async with on.app.run_test(size=(120, 40)) as pilot:
-        await sees(pilot, "gpu3")
+    async with showing(on, "gpu3", size=(120, 40)) as pilot:
         await pilot.press("down", "plus")
         await sees(pilot, "no free GPU there")
         await pilot.press(*["down"] * 3, "space", "plus")
@@ -140,8 +133,7 @@ async def test_plus_on_free_gpus_starts_a_cluster_there() -> None:
 
 async def test_a_program_is_run_on_as_many_gpus_as_are_asked_for() -> None:
     on = Still(shared())
-    async with on.app.run_test(size=(120, 40)) as pilot:
-        await sees(pilot, "gpu3")
+    async with showing(on, "gpu3", size=(120, 40)) as pilot:
         await pilot.press("colon", *"exec torchrun 'my train.py'", "enter")
         await sees(pilot, "On how many GPUs?")
         await pilot.press("2", "enter")
@@ -159,8 +151,7 @@ async def test_a_program_is_run_on_as_many_gpus_as_are_asked_for() -> None:
 
 async def test_leaving_says_that_it_ends_unless_it_is_kept() -> None:
     on = Still(shared())
-    async with on.app.run_test(size=(120, 40)) as pilot:
-        await sees(pilot, "gpu3")
+    async with showing(on, "gpu3", size=(120, 40)) as pilot:
         await pilot.press("q")
         await sees(pilot, "ends with its last screen unless it is kept")
         await pilot.press("k")
@@ -169,8 +160,7 @@ async def test_leaving_says_that_it_ends_unless_it_is_kept() -> None:
 
 async def test_a_head_that_is_kept_is_left_running_and_can_be_stopped() -> None:
     on = Still(replace(shared(), ends_with_screens=False))
-    async with on.app.run_test(size=(120, 40)) as pilot:
-        await sees(pilot, "gpu3")
+    async with showing(on, "gpu3", size=(120, 40)) as pilot:
         await pilot.press("q")
         await sees(pilot, "leave it running", "stop it", "comes back to it")
         await sees_not(pilot, "ends with its last screen")
@@ -189,6 +179,5 @@ async def test_hosts_say_how_many_of_their_gpus_are_free() -> None:
 
 async def test_a_claim_of_another_shows_in_a_cluster_in_place_of_a_task() -> None:
     on = Still(snapshot(host("h", held(0, "alice", Note("training")))))
-    async with on.app.run_test(size=(80, 24)) as pilot:
-        await sees(pilot, "in use", "alice · trai")
+    async with showing(on, "in use", "alice · trai") as pilot:
         await sees_not(pilot, "✖")

@@ -11,7 +11,7 @@ from gputui.model.snapshot import ClusterState
 from gputui.protocol.frontend import Examine, Examined, Reply, Request
 from gputui.tui.dialogs.why import Why
 from tests.tui.build import device, host, snapshot, worker
-from tests.tui.still import Still, sees, sees_not, until
+from tests.tui.still import Still, sees, sees_not, showing, until
 
 STOPPED = ExaminedHost("h", (ExaminedWorker("h:gpu0", 4711, "T"),))
 SAID = "worker h:gpu0 is stopped by a signal: kill -CONT 4711"
@@ -29,8 +29,7 @@ async def test_the_page_says_the_verdicts_copies_them_and_asks_again(
     keys: list[str], size: tuple[int, int]
 ) -> None:
     on = screen()
-    async with on.app.run_test(size=size) as pilot:
-        await sees(pilot, "h:gpu0")
+    async with showing(on, "h:gpu0", size=size) as pilot:
         await pilot.press(*keys)
         await sees(pilot, "worker h:gpu0 is stopped", "pid 4711, state T", "y copy", "esc closes")
         await pilot.press("y")
@@ -54,8 +53,7 @@ async def test_the_page_stands_at_once_and_says_what_it_waits_for(
         return await reply(message)
 
     monkeypatch.setattr(on.link, "request", later)
-    async with on.app.run_test(size=(100, 24)) as pilot:
-        await sees(pilot, "h:gpu0")
+    async with showing(on, "h:gpu0", size=(100, 24)) as pilot:
         await pilot.press("W")
         await sees(pilot, "waits for the head, the scheduler and 1 agent:", "3 s at most")
         answered.set()
@@ -71,8 +69,7 @@ async def test_a_head_that_does_not_answer_is_said_on_the_page(
         raise HeadError("gone")
 
     monkeypatch.setattr(on.link, "request", never)
-    async with on.app.run_test(size=(100, 24)) as pilot:
-        await sees(pilot, "h:gpu0")
+    async with showing(on, "h:gpu0", size=(100, 24)) as pilot:
         await pilot.press("W")
         await sees(pilot, "the head of lab (process 1)")
         await pilot.press("j", "k", "G", "g", "escape")
@@ -81,7 +78,6 @@ async def test_a_head_that_does_not_answer_is_said_on_the_page(
 
 async def test_hosts_that_are_only_watched_are_accused_of_nothing() -> None:
     on = screen(state=ClusterState.WATCHING, workers=())
-    async with on.app.run_test(size=(100, 24)) as pilot:
-        await sees(pilot, "h:gpu0")
+    async with showing(on, "h:gpu0", size=(100, 24)) as pilot:
         await pilot.press("W")
         await sees(pilot, "nothing: no worker is wanted here")
