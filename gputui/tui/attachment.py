@@ -6,16 +6,15 @@ It is a `client.HeadConnection`, to a head or, in a demo, to one in this process
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gputui.errors import GputuiError, HeadError
+from gputui.errors import HeadError
 
 if TYPE_CHECKING:
     from gputui.client.head_connection import HeadConnection
-    from gputui.protocol.frontend import FromFrontend, Reply, Request
-    from gputui.tui.app import ScreenApp
+    from gputui.protocol.frontend import FromFrontend, Reply, Request, ToFrontend
 
 
 OpenConnection = Callable[[], Awaitable["HeadConnection"]]
@@ -40,19 +39,19 @@ LOOK_S = 0.5
 
 
 class Attachment:
-    """A connection while there is one; the app takes what comes over it."""
+    """A connection while there is one."""
 
     def __init__(
         self,
-        app: "ScreenApp",
         open_connection: OpenConnection,
         start_again: Callable[[], None] | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self.connection: HeadConnection | None = None
         self.lost = False
         """Whether the head that was met last does not answer now."""
-        self._app = app
         self.open_connection = open_connection
+        self.clock = clock
         self._start_again = start_again
         self._starting = asyncio.Event()
         self._wants_logs = False
@@ -63,58 +62,56 @@ class Attachment:
         self._problem = ""
         """Why the head could not be reached again."""
 
-    async def listen(self) -> None:
-        """Process the head's messages until it stops; reconnect when it is lost."""
+    async def messages(self) -> "AsyncIterator[ToFrontend | HeadError | None]":
+        """Yield None for each head that is met, then its messages, until it stops.
+
+        A head that is lost is looked for again; why none was met is yielded, too.
+        """
         while not self._stopped:
             try:
-                await self._listen_to(await self.open_connection())
+                connection = await self.open_connection()
             except HeadError as error:
                 self._problem = str(error).partition("\n")[0]
                 if self._met is None:
-                    self._app.warn(f"{error}; trying again")
-            except GputuiError as error:
-                self._app.failure = error
-                self._app.exit()
-                return
+                    yield error
+            else:
+                async for message in self._messages_of(connection):
+                    yield message
             if not self._stopped:
                 self._starting.clear()
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._starting.wait(), RECONNECT_S)
 
-    async def _listen_to(self, connection: "HeadConnection") -> None:
-        """Process a connection's messages until it ends, and close it."""
+    async def _messages_of(
+        self, connection: "HeadConnection"
+    ) -> "AsyncIterator[ToFrontend | None]":
+        """Yield a connection's messages until it ends, and close it."""
         from gputui.protocol.frontend import Stopped, SubscribeLogs
 
         self.connection = self._met = connection
-        self._problem, self._heard_at = "", self._app.clock()
+        self._problem, self._heard_at = "", self.clock()
         try:
-            self._app.met_head()
-            self.look()
+            yield None
             if self._wants_logs:
                 connection.send(SubscribeLogs(True))
             async for message in connection.messages():
                 self._stopped = self._stopped or isinstance(message, Stopped)
-                self._heard_at = self._app.clock()
-                if self.lost:
-                    self.look()
-                self._app.take(message)
+                self._heard_at = self.clock()
+                yield message
         finally:
             self.connection = None
             await connection.close()
-            self.look()
 
-    def look(self) -> None:
-        """Note whether the head answers, and have the app say so while it does not."""
+    def loss(self) -> str:
+        """Return since when the head has not answered; "" while it does."""
         if self._stopped or self._met is None:
-            return
-        silent_s = self._app.clock() - self._heard_at
-        was_lost, self.lost = self.lost, self.connection is None or silent_s >= LATE_S
-        if self.lost:
-            then = time.strftime("%H:%M:%S", time.localtime(self._heard_at))
-            name, silence = self._met.attached.name, f"{then} ({silent_s:.0f} s)"
-            self._app.show_loss(f"{name} has not answered since {silence}", self.sentence())
-        elif was_lost:
-            self._app.show_loss("", "")
+            return ""
+        silent_s = self.clock() - self._heard_at
+        self.lost = self.connection is None or silent_s >= LATE_S
+        if not self.lost:
+            return ""
+        then = time.strftime("%H:%M:%S", time.localtime(self._heard_at))
+        return f"{self._met.attached.name} has not answered since {then} ({silent_s:.0f} s)"
 
     def sentence(self) -> str:
         """Return a sentence about a head that does not answer."""
@@ -138,14 +135,14 @@ class Attachment:
         """Whether the cluster that was lost can be started again from here."""
         return self.lost and self._start_again is not None and self.connection is None
 
-    def start_again(self) -> None:
-        """Start the lost cluster again, on the hosts that it was started on."""
-        if self._start_again is not None and self._met is not None:
-            self._start_again()
-            self._app.show_loss("", "")
-            self._app.warn(f"starting {self._met.attached.name} again …")
-            self.lost, self._met = False, None
-            self._starting.set()
+    def start_again(self) -> str:
+        """Start the lost cluster again, on the hosts that it was started on; return its name."""
+        assert self._start_again is not None and self._met is not None, "it can be started again"
+        name = self._met.attached.name
+        self._start_again()
+        self.lost, self._met = False, None
+        self._starting.set()
+        return name
 
     async def request(self, message: "Request") -> "Reply":
         """Have the head carry out a request; raises HeadError when it cannot."""

@@ -20,8 +20,14 @@ class Demo:
     def __init__(
         self, shape: Shape | None = None, *, readonly: bool = False, troubles: bool = False
     ) -> None:
-        self.cluster = simulated.Demo(shape or Shape(2, 4), troubles=troubles, pace=0.0)
-        self.app = ScreenApp(self.cluster.open, readonly=readonly)
+        self.cluster: simulated.Demo
+        self._shape, self._troubles = shape or Shape(2, 4), troubles
+        self.app = ScreenApp(self._open, readonly=readonly)
+
+    async def _open(self) -> HeadConnection:
+        """Start a cluster that takes no time to come up."""
+        self.cluster = simulated.Demo(self._shape, troubles=self._troubles, pace=0.0)
+        return await self.cluster.open()
 
     @property
     def workers(self) -> int:

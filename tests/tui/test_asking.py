@@ -77,7 +77,7 @@ async def test_what_is_typed_behind_the_key_that_closes_a_dialog_is_for_the_view
         await sees(pilot, DIALOGS[opens])
         for key in "escape", "2", "slash", "h", "escape", "6":
             on.app.post_message(Key(key, key if len(key) == 1 else None))
-        await until(pilot, lambda: on.app.stage.current == "runs")
+        await until(pilot, lambda: on.app.current == "runs")
         assert on.app.view is not None and not on.app.view.filter_text
 
 
@@ -173,4 +173,4 @@ async def test_keys_typed_behind_that_of_a_view_are_for_the_view() -> None:
         for key in "2", "j":
             on.app.post_message(Key(key, key))
         await until(pilot, lambda: on.app.view and on.app.view.targets() == ("h:gpu1",))
-        assert on.app.stage.current == "workers"
+        assert on.app.current == "workers"

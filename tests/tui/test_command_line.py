@@ -73,14 +73,14 @@ async def test_what_was_typed_comes_back_with_up_in_a_later_session(tmp_path: Pa
     async with showing(on, "h:gpu0", size=(100, 30)) as pilot:
         for line in ("workers", "events"):
             await pilot.press("colon", *line, "enter")
-            await until(pilot, lambda line=line: on.app.stage.current == line)
+            await until(pilot, lambda line=line: on.app.current == line)
     again = cluster()
     again.app.remembered = Remembered(file)
     async with showing(again, "h:gpu0", size=(100, 30)) as pilot:
         await pilot.press("colon", "up", "up")
         await until(pilot, lambda: again.app.prompt.value == "workers")
         await pilot.press("down", "enter")
-        await until(pilot, lambda: again.app.stage.current == "events")
+        await until(pilot, lambda: again.app.current == "events")
 
 
 @pytest.mark.parametrize(

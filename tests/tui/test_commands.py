@@ -36,7 +36,7 @@ ENDING = ("quit", "stop")
 def registry_of_all() -> Registry:
     app = Demo().app
     for kind in VIEWS:
-        app.stage.know(kind)
+        app.know(kind)
     return app.registry
 
 
@@ -85,11 +85,11 @@ async def test_every_command_can_be_called(
         await up(pilot)
         others = frozenset(app.workers)
         for command in [each for each in registry_of_all() if each.view == view]:
-            if view and app.view is not app.stage._views.get(view):
+            if view and app.view is not app._views.get(view):
                 await app.show_view(view)
             if command.name in ENDING:
                 continue
-            await command.call(app, ARGUMENTS.get(command.name, ""))
+            await app.call(command, ARGUMENTS.get(command.name, ""))
             await escape(pilot, others)
         assert app.is_running
 

@@ -69,7 +69,7 @@ async def test_a_head_that_is_gone_is_a_banner_over_what_was_shown_last_dim(
         assert heads.app.query_one("#crumbs").opacity == 1.0
         first.cut()
         await sees(pilot, "has not answered since", "q quit", "a:gpu0")
-        shown = heads.app.query("#crumbs, #totals, ViewSwitcher")
+        shown = heads.app.query("#crumbs, #totals, ContentSwitcher")
         assert [each.opacity for each in shown] == [0.4, 0.4, 0.4]
 
 
@@ -80,7 +80,7 @@ async def test_a_head_that_falls_silent_is_a_banner_until_it_speaks_again(
     now = [EPOCH]
     first = head_of("a")
     heads = Heads(first)
-    heads.app.clock = lambda: now[0]
+    heads.app.head.clock = lambda: now[0]
     async with showing(heads, "a:gpu0", size=(100, 20)) as pilot:
         now[0] += 9
         await sees(pilot, "has not answered since", "(9 s)", "a:gpu0")
@@ -124,7 +124,7 @@ async def test_a_change_asked_of_a_head_that_is_gone_is_refused() -> None:
             await pilot.press(*keys)
             await sees(pilot, "the head does not answer")
             run = heads.app.registry.by_key("c", "")
-            assert run is not None and run.why_not(heads.app)
+            assert run is not None and heads.app.why_not(run)
             assert len(heads.app.screen_stack) == 1
         await pilot.press("q")
         await until(pilot, lambda: not heads.app.is_running)

@@ -60,7 +60,7 @@ async def test_nothing_that_a_host_or_a_program_wrote_is_obeyed(
         on.log(NASTY, NASTY, "plain " + NASTY)
         on.happen(1, NASTY, NASTY, "error")
         await pilot.press(view)
-        await until(pilot, lambda: on.app.stage.view and on.app.stage.view.NAME)
+        await until(pilot, lambda: on.app.view and on.app.view.NAME)
         await pilot.press("j", "enter")
         await pilot.pause(0.1)
         assert not obeyed(seen(pilot))

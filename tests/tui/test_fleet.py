@@ -176,7 +176,7 @@ async def test_hosts_are_sorted_in_their_zoom_and_turned_around() -> None:
         await pilot.press("s")
         await sees(pilot, "HOST MEM▼")
         await pilot.press(*":sort ecc", "enter")
-        await sees(pilot, "no column ecc; known: host, state, gpus, util,")
+        await sees(pilot, "no column ecc; known: host, state, gpus,")
 
 
 async def test_folding_a_host_leaves_its_glyphs() -> None:
@@ -351,7 +351,7 @@ async def test_a_sorted_table_shows_its_top_until_a_person_moves_away() -> None:
     on = Still(busy(1))
     async with showing(on, "gpu0") as pilot:
         await pilot.press(*":sort util", "enter")
-        table = on.app.stage.visited("fleet").table
+        table = on.app.visited("fleet").table
         await until(pilot, lambda: table.cursor == "h:gpu38")
         for sequence in range(2, 12):
             on.link.put(SnapshotTaken(busy(sequence)))

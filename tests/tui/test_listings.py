@@ -69,7 +69,7 @@ async def test_of_a_worker_on_a_silent_host_the_title_and_its_row_say_silent_and
     screen = Still(snapshot(away, workers=workers))
     async with showing(screen, "host silent", size=(100, 30)) as pilot:
         screen.app.go_to("device", "h:gpu0")
-        await until(pilot, lambda: screen.app.stage.current == "device")
+        await until(pilot, lambda: screen.app.current == "device")
         await sees(pilot, "◌ silent 7s", "worker h:gpu0  ◌ silent 7s")
         assert seen(pilot).count("silent 7s") >= 2 and "busy" not in seen(pilot)
 
@@ -84,8 +84,7 @@ async def test_what_is_known_of_a_silent_worker_is_dim() -> None:
         await pilot.press("2")
         await sees(pilot, "● busy", "◌ silent 1m")
         roles = {
-            key: dict(on.app.stage.visited("workers").table._draw(key))
-            for key in ("h:gpu0", "h:gpu1")
+            key: dict(on.app.visited("workers").table._draw(key)) for key in ("h:gpu0", "h:gpu1")
         }
         assert roles["h:gpu0"]["   91"] == ""
         assert roles["h:gpu1"]["   92"] == "dim"
@@ -405,7 +404,7 @@ async def test_a_key_right_behind_escape_is_for_the_view_that_is_gone_back_to() 
         await sees(pilot, "2 runs")
         screen.app.simulate_key("escape")
         screen.app.simulate_key("4")
-        await until(pilot, lambda: screen.app.stage.current == "logs")
+        await until(pilot, lambda: screen.app.current == "logs")
         await sees(pilot, "no lines yet")
 
 

@@ -165,10 +165,10 @@ async def test_enter_goes_from_event_to_run_to_worker_to_log_in_four_keys() -> N
         await pilot.press("5")
         await sees(pilot, "run svd-1")
         await pilot.press("enter")
-        await until(pilot, lambda: on.app.stage.current == "runs")
+        await until(pilot, lambda: on.app.current == "runs")
         await sees(pilot, "lost its worker h:gpu1")
         await pilot.press("enter")
-        await until(pilot, lambda: on.app.stage.current == "device")
+        await until(pilot, lambda: on.app.current == "device")
         await sees(pilot, "h:gpu1")
 
 
@@ -225,7 +225,7 @@ async def test_another_clusters_run_shows_none_of_this_ones_tasks_and_workers() 
         await sees_not(pilot, "gram")
         await pilot.press("enter")
         await sees(pilot, "it ran on another cluster")
-        assert on.app.stage.current == "runs"
+        assert on.app.current == "runs"
 
 
 async def test_another_clusters_run_comes_counts_its_time_and_ends_while_it_is_looked_at(
@@ -234,7 +234,7 @@ async def test_another_clusters_run_comes_counts_its_time_and_ends_while_it_is_l
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.setattr(runs_view, "LOOK_BACK_S", 0.05)
     on = Still(cluster(run(2)), earlier_runs=recorded_runs)
-    on.app.clock = lambda: time.time() + 75
+    on.app.head.clock = lambda: time.time() + 75
     async with showing(on, "h:gpu0", size=(120, 40)) as pilot:
         await pilot.press("6")
         await sees(pilot, "1 run ")
@@ -279,7 +279,7 @@ async def test_a_look_at_earlier_runs_does_not_end_the_reading_of_a_log(
     on = Still(cluster(FAILED))
     async with on.app.run_test(size=(120, 40)) as pilot:
         await on_runs(on, pilot)
-        on.app.stage.visited("runs")._look_back()
+        on.app.visited("runs")._look_back()
         await pilot.pause()
         waits.set()
         await sees(pilot, "the log of svd-1")

@@ -14,7 +14,7 @@ from gputui.model.snapshot import (
     WorkerState,
 )
 from gputui.protocol.frontend import SnapshotTaken
-from gputui.tui.app import SHORTEST_FRAME_S
+from gputui.tui.frame import SHORTEST_FRAME_S
 from gputui.tui.rendering.work import (
     progress_lines,
     queue_line,

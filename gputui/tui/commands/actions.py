@@ -13,6 +13,7 @@ from textual.content import Content
 from gputui.errors import HeadError, PresetError
 from gputui.tui.commands.command_registry import PAST, Command
 from gputui.tui.filter import Fields, no_such
+from gputui.tui.frame import Frame
 from gputui.tui.rendering import fitted
 from gputui.tui.rendering.format import lasted, safe
 from gputui.tui.rendering.palette import THEMES
@@ -22,17 +23,16 @@ from gputui.tui.widgets.prompt import files, fitting, last_word, remembered
 
 if TYPE_CHECKING:
     from gputui.protocol.frontend import StartRun
-    from gputui.tui.app import ScreenApp
     from gputui.tui.watched import Playback
 
 
-def hosts(app: "ScreenApp", _words: list[str]) -> Iterable[str]:
+def hosts(app: Frame, _words: list[str]) -> Iterable[str]:
     """Suggest the cluster's hosts."""
     snapshot = app.watched.snapshot
     return [host.name for host in snapshot.hosts] if snapshot else ()
 
 
-def workers(app: "ScreenApp", words: list[str]) -> Iterable[str]:
+def workers(app: Frame, words: list[str]) -> Iterable[str]:
     """Suggest hosts and workers."""
     return [*hosts(app, words), *(worker.name for worker in app.watched.workers)]
 
@@ -45,7 +45,7 @@ def _visit(kind: ViewKind) -> Command:
     )  # fmt: skip
 
 
-async def _alarms(app: "ScreenApp") -> None:
+async def _alarms(app: Frame) -> None:
     from gputui.tui.dialogs.modal import Chooser
 
     now = app.watched.snapshot.taken_at if app.watched.snapshot else 0.0
@@ -65,25 +65,25 @@ async def _alarms(app: "ScreenApp") -> None:
         await app.show_view("fleet", chosen)
 
 
-async def _why(app: "ScreenApp") -> None:
+async def _why(app: Frame) -> None:
     from gputui.tui.dialogs.why import Why
 
     await app.ask(Why(app.head, app.watched))
 
 
-def _pause(app: "ScreenApp") -> None:
+def _pause(app: Frame) -> None:
     app.paused = not app.paused
     app.draw()
 
 
-async def type_command(app: "ScreenApp", begun: str = "") -> None:
+async def type_command(app: Frame, begun: str = "") -> None:
     """Ask for a command, with a beginning that can be changed, and call it."""
 
     def candidates(line: str) -> Sequence[str]:
         name, space, rest = line.lstrip().partition(" ")
         if not space:
-            return fitting(name, (each.name for each in app.registry if not each.elsewhere(app)))
-        command, _ = app.registry.parse(line, app.stage.current)
+            return fitting(name, (each.name for each in app.registry.in_view(app.current)))
+        command, _ = app.registry.parse(line, app.current)
         words = [*rest.split(), ""] if rest.endswith(" ") or not rest else rest.split()
         return fitting(words[-1], command.suggest(app, words)) if command else ()
 
@@ -93,14 +93,14 @@ async def type_command(app: "ScreenApp", begun: str = "") -> None:
     if not line:
         return
     app.prefer(lines=remembered(past, line))
-    command, argument = app.registry.parse(line, app.stage.current)
+    command, argument = app.registry.parse(line, app.current)
     if command is not None:
-        await command.call(app, argument)
+        await app.call(command, argument)
     else:
         app.say(app.registry.not_found(line), bad=True)
 
 
-async def _filter(app: "ScreenApp", argument: str) -> None:
+async def _filter(app: Frame, argument: str) -> None:
     view = app.view
     assert view is not None and view.FILTER is not None
     before, fields = view.filter_text, view.FILTER
@@ -134,17 +134,17 @@ def filter_terms(fields: Fields[Any], word: str) -> Sequence[str]:
     return [word[: len(word) - len(name)] + each for each in fitting(name, known)]
 
 
-async def _back(app: "ScreenApp") -> None:
+async def _back(app: Frame) -> None:
     if await app.leave_playback() or app.view is None or app.view.back():
         return
-    if name := app.stage.way_back():
+    if name := app.way_back():
         await app.show_view(name)
 
 
 def _move(name: str, key: str, does: str, by: Callable[["Playback"], float]) -> Command:
     """Return a command that moves the cursor of a recording."""
 
-    def move(app: "ScreenApp") -> None:
+    def move(app: Frame) -> None:
         assert app.playback is not None, "its command is unavailable"
         app.playback.move(by(app.playback))
         app.draw()
@@ -155,28 +155,28 @@ def _move(name: str, key: str, does: str, by: Callable[["Playback"], float]) -> 
     )  # fmt: skip
 
 
-async def _find(app: "ScreenApp") -> None:
+async def _find(app: Frame) -> None:
     from gputui import presets
     from gputui.tui.dialogs.help import Finder
 
     commands = [*app.registry, *map(_preset_command, presets.names())]
-    chosen = await app.ask(Finder(commands, lambda command: command.why_not(app)))
+    chosen = await app.ask(Finder(commands, app.why_not))
     if chosen is None:
         return
-    if chosen.needs_argument and not chosen.why_not(app):
+    if chosen.needs_argument and not app.why_not(chosen):
         await type_command(app, chosen.name + " ")
     else:
-        await chosen.call(app)
+        await app.call(chosen)
 
 
-async def _help(app: "ScreenApp") -> None:
+async def _help(app: Frame) -> None:
     from gputui.tui.dialogs.help import Help
 
     if (view := app.view) is not None:
         await app.ask(Help(tuple(app.registry), view.NAME, view.FILTER))
 
 
-def _theme(app: "ScreenApp", argument: str) -> None:
+def _theme(app: Frame, argument: str) -> None:
     if argument and argument not in app.available_themes:
         app.say(no_such("theme", argument, THEMES), bad=True)
         return
@@ -186,14 +186,14 @@ def _theme(app: "ScreenApp", argument: str) -> None:
     app.say(app.theme)
 
 
-def _copy(app: "ScreenApp") -> None:
+def _copy(app: Frame) -> None:
     if text := app.view.copied() if app.view else "":
         app.copy_to_clipboard(text)
     else:
         app.say("nothing to copy is under the cursor", bad=True)
 
 
-def _screenshot(app: "ScreenApp", argument: str) -> None:
+def _screenshot(app: Frame, argument: str) -> None:
     path = Path(argument or f"gputui-{time.strftime('%Y%m%d-%H%M%S')}.svg").absolute()
     view = app.view
     try:
@@ -233,7 +233,7 @@ def parse_run(argument: str) -> "StartRun":
     return StartRun(0, presets.located(name), tuple(parameters.items()))
 
 
-async def start_run(app: "ScreenApp", request: "StartRun") -> None:
+async def start_run(app: Frame, request: "StartRun") -> None:
     """Have the head start a run, remember its form, and go where it is seen."""
     from gputui.protocol.frontend import Done
 
@@ -244,14 +244,14 @@ async def start_run(app: "ScreenApp", request: "StartRun") -> None:
     app.say(f"{request.preset} started")
 
 
-async def _run(app: "ScreenApp", argument: str) -> None:
+async def _run(app: Frame, argument: str) -> None:
     if len(argument.split()) > 1:
         await start_run(app, parse_run(argument))
     else:
         await edit_run(app, argument)
 
 
-async def edit_run(app: "ScreenApp", preset: str, texts: Mapping[str, str] | None = None) -> None:
+async def edit_run(app: Frame, preset: str, texts: Mapping[str, str] | None = None) -> None:
     """Open the form with these values or those of the last run, and start the run."""
     from gputui.tui.dialogs.run import RunDialog, machine_of
 
@@ -263,7 +263,7 @@ async def edit_run(app: "ScreenApp", preset: str, texts: Mapping[str, str] | Non
         await start_run(app, request)
 
 
-async def _exec(app: "ScreenApp", argument: str) -> None:
+async def _exec(app: Frame, argument: str) -> None:
     """Have the head run a program on free GPUs, as many as are written or asked for."""
     from gputui.protocol.frontend import Done, StartRun
     from gputui.protocol.programs import PROGRAM
@@ -294,7 +294,7 @@ async def _exec(app: "ScreenApp", argument: str) -> None:
     await app.show_view("runs", done.text if isinstance(done, Done) else "")
 
 
-def _no_worker_up(app: "ScreenApp") -> str:
+def _no_worker_up(app: Frame) -> str:
     snapshot = app.watched.snapshot
     return "" if snapshot and snapshot.workers_up else "no worker is up yet"
 
@@ -312,7 +312,7 @@ def _preset_command(name: str) -> Command:
     )
 
 
-def runs(_app: "ScreenApp", words: list[str]) -> Iterable[str]:
+def runs(_app: Frame, words: list[str]) -> Iterable[str]:
     """Suggest presets and files of presets, then the preset's parameters and their choices."""
     from gputui import presets  # the first frame does not wait for them
 
@@ -383,7 +383,7 @@ COMMANDS = (
     ),
     Command(
         "start-again", "Start the lost cluster again, on the same hosts",
-        lambda app: app.head.start_again(), "ctrl+n",
+        lambda app: app.start_again(), "ctrl+n",
         unavailable=lambda app: "" if app.head.can_start_again else "the cluster is not lost",
     ),
     Command("help", "Show all keys and commands", _help, "question_mark", hint="help"),

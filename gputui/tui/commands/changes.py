@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gputui.errors import HeadError
 from gputui.model.slots import Slot, SlotState
@@ -25,33 +24,31 @@ from gputui.protocol.frontend import (
 )
 from gputui.tui.commands.actions import hosts, workers
 from gputui.tui.commands.command_registry import Command
-from gputui.tui.dialogs.modal import ScaleDialog
+from gputui.tui.dialogs.modal import ScaleDialog, confirm
+from gputui.tui.frame import Frame
 from gputui.tui.rendering import format as fmt
-
-if TYPE_CHECKING:
-    from gputui.tui.app import ScreenApp
 
 Change = Scale | RetireWorkers | AddWorkers | ChangeHosts
 
 
-async def change(app: "ScreenApp", request: Change, title: str) -> None:
+async def change(app: Frame, request: Change, title: str) -> None:
     """Preview a request, ask for confirmation, and send it."""
-    if await app.person.confirm(title, lambda: _preview(app, request)):
+    if await confirm(app, title, lambda: _preview(app, request)):
         await _do(app, request)
 
 
-async def _preview(app: "ScreenApp", request: Change) -> tuple[str, ...]:
+async def _preview(app: Frame, request: Change) -> tuple[str, ...]:
     previewed = await app.head.request(replace(request, preview=True))
     assert isinstance(previewed, Previewed)
     return preview_lines(previewed, app.watched.workers)
 
 
-async def _do(app: "ScreenApp", request: Change | Adapt | Restart | RetryHosts) -> None:
+async def _do(app: Frame, request: Change | Adapt | Restart | RetryHosts) -> None:
     done = await app.head.request(request)
     app.say(done.text if isinstance(done, Done) else "")
 
 
-async def _scale(app: "ScreenApp", argument: str) -> None:
+async def _scale(app: Frame, argument: str) -> None:
     host, _, number = argument.rpartition(" ")
     if not number:
         await _scale_by(app, 0)
@@ -63,7 +60,7 @@ async def _scale(app: "ScreenApp", argument: str) -> None:
     await change(app, request, f"Scale {request.host or 'the cluster'} to {number}")
 
 
-async def _scale_by(app: "ScreenApp", more: int) -> None:
+async def _scale_by(app: Frame, more: int) -> None:
     async def preview(workers: int) -> Sequence[str]:
         try:
             return await _preview(app, Scale(0, workers))
@@ -78,7 +75,7 @@ async def _scale_by(app: "ScreenApp", more: int) -> None:
         await _do(app, Scale(0, dialog.wanted))
 
 
-async def _adaptive(app: "ScreenApp", argument: str) -> None:
+async def _adaptive(app: Frame, argument: str) -> None:
     if argument == "off":
         await _do(app, Adapt(0, 0, 0, on=False))
         return
@@ -95,22 +92,22 @@ async def _adaptive(app: "ScreenApp", argument: str) -> None:
             *(f"busy: {line}" for line in await _preview(app, Scale(0, most))),
         )
 
-    if await app.person.confirm(f"Scale between {fewest} and {most} workers?", preview):
+    if await confirm(app, f"Scale between {fewest} and {most} workers?", preview):
         await _do(app, Adapt(0, fewest, most))
 
 
-def _targets(app: "ScreenApp", argument: str = "") -> Sequence[str]:
+def _targets(app: Frame, argument: str = "") -> Sequence[str]:
     return argument.split() or (app.view.targets() if app.view else ())
 
 
-async def _retire(app: "ScreenApp", argument: str) -> None:
+async def _retire(app: Frame, argument: str) -> None:
     names = workers_named(app.watched.workers, _targets(app, argument))
     if not names:
         raise HeadError("no worker there")
     await change(app, RetireWorkers(0, names), f"Retire {by_host(names)}")
 
 
-async def _add_workers(app: "ScreenApp", argument: str) -> None:
+async def _add_workers(app: Frame, argument: str) -> None:
     slots, watching = app.watched.slots, app.watched.watching
     if watching:
         slots = [slot for slot in slots if slot.state is SlotState.FREE]
@@ -120,12 +117,12 @@ async def _add_workers(app: "ScreenApp", argument: str) -> None:
     await change(app, AddWorkers(0, names), f"Start workers on {by_host(names)}")
 
 
-async def _more(app: "ScreenApp") -> None:
+async def _more(app: Frame) -> None:
     """Add a worker; where none is wanted yet, start some on the free GPUs that are marked."""
     await (_add_workers(app, "") if app.watched.watching else _scale_by(app, 1))
 
 
-async def _restart(app: "ScreenApp", argument: str) -> None:
+async def _restart(app: Frame, argument: str) -> None:
     everyone, whom = app.watched.workers, "all workers"
     names: tuple[str, ...] = ()
     if argument != "all":
@@ -133,25 +130,25 @@ async def _restart(app: "ScreenApp", argument: str) -> None:
         whom = by_host(names)
         if not names:
             raise HeadError("no worker there; :restart all for all of them")
-    if await app.person.confirm(f"Restart {whom}?", (at_stake(everyone, names),)):
+    if await confirm(app, f"Restart {whom}?", (at_stake(everyone, names),)):
         await _do(app, Restart(0, names))
 
 
-async def _add_hosts(app: "ScreenApp", argument: str) -> None:
+async def _add_hosts(app: Frame, argument: str) -> None:
     text = "\n".join(part.strip() for part in argument.split(";"))
     if not text:
         raise HeadError("write a host as in hosts.txt: gpu-d gpus=0,1")
     await change(app, ChangeHosts(0, text=text), f"Add {argument}")
 
 
-async def _remove_hosts(app: "ScreenApp", argument: str) -> None:
+async def _remove_hosts(app: Frame, argument: str) -> None:
     names = tuple(argument.replace(",", " ").split())
     if not names:
         raise HeadError("write the hosts to remove")
     await change(app, ChangeHosts(0, remove=names), f"Remove {', '.join(names)}")
 
 
-async def _reload(app: "ScreenApp") -> None:
+async def _reload(app: Frame) -> None:
     source = Path(_hosts_source(app))
     try:
         text = source.read_text(encoding="utf-8")
@@ -160,31 +157,31 @@ async def _reload(app: "ScreenApp") -> None:
     await change(app, ChangeHosts(0, text=text, replace=True), f"Read {source.name} again")
 
 
-def _hosts_source(app: "ScreenApp") -> str:
+def _hosts_source(app: Frame) -> str:
     return app.head.connection.attached.hosts_source if app.head.connection else ""
 
 
-async def _retry(app: "ScreenApp", argument: str) -> None:
+async def _retry(app: Frame, argument: str) -> None:
     await _do(app, RetryHosts(0, tuple(argument.replace(",", " ").split())))
 
 
-def _no_cluster(app: "ScreenApp") -> str:
+def _no_cluster(app: Frame) -> str:
     return "" if app.watched.snapshot else "the cluster has not answered yet"
 
 
-def _no_workers(app: "ScreenApp") -> str:
+def _no_workers(app: Frame) -> str:
     return "" if app.watched.workers else "no workers yet"
 
 
-def _no_worker_there(app: "ScreenApp") -> str:
+def _no_worker_there(app: Frame) -> str:
     return "" if workers_named(app.watched.workers, _targets(app)) else "no worker there"
 
 
-def _no_source(app: "ScreenApp") -> str:
+def _no_source(app: Frame) -> str:
     return "" if _hosts_source(app) else "this cluster was not started from a file"
 
 
-def _none_failed(app: "ScreenApp") -> str:
+def _none_failed(app: Frame) -> str:
     known, failed = app.watched.snapshot, (HostState.FAILED, HostState.SILENT)
     found = known is not None and any(host.state in failed for host in known.hosts)
     return "" if found else "no host has failed or is silent"
@@ -281,7 +278,7 @@ def free_slots(slots: Iterable[Slot], keys: Sequence[str]) -> tuple[str, ...]:
     )
 
 
-def _slots(app: "ScreenApp", words: list[str]) -> Iterable[str]:
+def _slots(app: Frame, words: list[str]) -> Iterable[str]:
     """Suggest hosts, and places for a worker that have none."""
     return [*hosts(app, words), *(slot.key for slot in app.watched.slots if not slot.workers)]
 

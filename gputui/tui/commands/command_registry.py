@@ -4,20 +4,13 @@ A command has a summary and a reason why it is unavailable; its function is call
 for a view's command, with that view, and with the typed argument if it has a `usage`.
 """
 
-import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from textual.keys import format_key
-
-from gputui.errors import GputuiError
-
-if TYPE_CHECKING:
-    from gputui.tui.app import ScreenApp
-    from gputui.tui.views import View
 
 PAST = "this is the past; esc goes back to now"
 
@@ -68,53 +61,6 @@ class Command:
         False
         """
         return bool(re.sub(r"\[.*\]", "", self.usage).strip())
-
-    async def call(self, app: "ScreenApp", argument: str = "") -> None:
-        """Carry it out, or show why it is unavailable."""
-        if why_not := self.why_not(app):
-            self._complain(app, why_not)
-            return
-        app.used(self.name)
-        if self.at_once:
-            await self._carry_out(app, argument)
-        else:
-            app.run_worker(self._carry_out(app, argument))
-            await asyncio.sleep(0)  # its dialog stands before the next key is looked at
-
-    async def _carry_out(self, app: "ScreenApp", argument: str) -> None:
-        try:
-            waiting = self.run(self._target(app), *([argument] if self.usage else []))
-            if waiting is not None:
-                await waiting
-        except GputuiError as error:
-            self._complain(app, str(error))
-
-    def _complain(self, app: "ScreenApp", text: str) -> None:
-        app.say(f"{self.name}: {text}", bad=True)
-
-    def _target(self, app: "ScreenApp") -> "ScreenApp | View":
-        """Return the first argument of its function: its view, or the app."""
-        return app.stage.visited(self.view) if self.view else app
-
-    def elsewhere(self, app: "ScreenApp") -> bool:
-        """Whether it belongs to another view than the one in sight."""
-        return bool(self.view) and self.view != app.stage.current
-
-    def why_not(self, app: "ScreenApp") -> str:
-        """Return why it is unavailable now, or ""."""
-        if self.changes and app.readonly:
-            return "this screen is read-only"
-        if self.changes and app.playback:
-            return PAST
-        if self.changes and app.head.lost:
-            return "the head does not answer"
-        if self.elsewhere(app):
-            return f"in the {self.view} view only"
-        return self.unavailable(self._target(app))
-
-    def offered(self, app: "ScreenApp") -> bool:
-        """Whether its key does something now."""
-        return not self.why_not(app) and not self.pointless(self._target(app))
 
 
 class Registry:

@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from textual.content import Content
 
@@ -23,16 +22,13 @@ from gputui.tui.dialogs.modal import (
     Choice,
     Chooser,
     Dialog,
-    Fetch,
-    Lines,
     Picker,
     QuestionDialog,
+    confirm,
 )
+from gputui.tui.frame import Frame
 from gputui.tui.rendering import format as fmt
 from gputui.tui.widgets.prompt import files, last_word
-
-if TYPE_CHECKING:
-    from gputui.tui.app import ScreenApp
 
 LOGIN = 0
 """The number of a question of the head's machine; a head counts its own from 1."""
@@ -41,7 +37,7 @@ PUT_OFF_S = 30.0
 be known by now, from ssh-agent or from ssh in another terminal."""
 
 
-async def choose_start(app: "ScreenApp", options: StartOptions) -> OpenConnection | None:
+async def choose_start(app: Frame, options: StartOptions) -> OpenConnection | None:
     """Ask which cluster to show, until one was chosen; None is to leave."""
     offers = [
         ("here", "this machine", "workers on its CPUs"),
@@ -97,24 +93,12 @@ def concerned(snapshot: Snapshot | None, pid: int) -> Iterator[str]:
 class Person:
     """The person at the screen."""
 
-    def __init__(self, app: "ScreenApp") -> None:
+    def __init__(self, app: Frame) -> None:
         self._app = app
         self.stopping = False
         """Whether this person stopped the cluster."""
         self._put_off: set[int] = set()
         self._login_answer: asyncio.Future[str | None] | None = None
-
-    async def confirm(self, title: str, lines: Lines | Fetch, *, dangerous: bool = False) -> bool:
-        """Ask whether to go on; for use in a command that is awaited.
-
-        Raises HeadError where lines to fetch cannot be had.
-        """
-        choices = (Choice("n", "no"), Choice("y", "yes", dangerous=dangerous))
-        dialog = Dialog(title, lines, choices)
-        chosen = await self._app.ask(dialog)
-        if dialog.failure is not None and chosen is None:
-            raise dialog.failure
-        return chosen == "y"
 
     async def leave(self) -> None:
         """Ask whether to leave the cluster running, stop it, or stay."""
@@ -162,7 +146,7 @@ class Person:
         if runs := sum(not run.state.ended for run in snapshot.runs):
             lines.append(f"{'This run is' if runs == 1 else 'These runs are'} cancelled:")
         lines += concerned(snapshot, os.getpid())
-        if asked or await self.confirm(f"Stop {snapshot.name}?", lines, dangerous=True):
+        if asked or await confirm(app, f"Stop {snapshot.name}?", lines, dangerous=True):
             self.stopping = True
             app.warn("stopping the cluster …")
             await app.head.request(Stop(0))
@@ -174,7 +158,7 @@ class Person:
         left = events[-1].text if unreached else ""
         if self.stopping:
             return f"{name} is stopped; {left or 'nothing is left of it.'}"
-        clock = time.strftime("%H:%M:%S", time.localtime(self._app.clock()))
+        clock = time.strftime("%H:%M:%S", time.localtime(self._app.head.clock()))
         return f"{name} ended at {clock}: {reason}{f'; {left}' if left else ''}"
 
     # What the head asks

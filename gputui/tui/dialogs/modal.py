@@ -21,6 +21,7 @@ from textual.widgets.selection_list import Selection
 
 from gputui.errors import HeadError
 from gputui.protocol.frontend import Asked
+from gputui.tui.frame import Frame
 from gputui.tui.rendering.format import safe
 
 Result = TypeVar("Result")
@@ -242,6 +243,18 @@ class Dialog(Modal[str | None]):
             return
         event.stop()
         event.prevent_default()
+
+
+async def confirm(app: Frame, title: str, lines: Lines | Fetch, *, dangerous: bool = False) -> bool:
+    """Ask whether to go on; for use in a command that is awaited.
+
+    Raises HeadError where lines to fetch cannot be had.
+    """
+    dialog = Dialog(title, lines, (Choice("n", "no"), Choice("y", "yes", dangerous=dangerous)))
+    chosen = await app.ask(dialog)
+    if dialog.failure is not None and chosen is None:
+        raise dialog.failure
+    return chosen == "y"
 
 
 class ScaleDialog(Dialog):

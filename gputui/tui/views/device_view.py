@@ -11,6 +11,7 @@ from gputui.model.readings import DeviceProcess, Owner
 from gputui.model.series import Span
 from gputui.model.slots import Slot
 from gputui.tui.commands.command_registry import Command
+from gputui.tui.frame import View
 from gputui.tui.rendering import Line
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.columns import Column, Order, fitting, row, text_column
@@ -20,7 +21,6 @@ from gputui.tui.rendering.detail import (
     head_lines,
     least_graph_lines,
 )
-from gputui.tui.views import View
 from gputui.tui.views.logs_view import LogPane
 from gputui.tui.watched import Watched
 from gputui.tui.widgets import HEADING, Pane, Table
@@ -88,8 +88,8 @@ class DeviceView(View):
     def go_to(self, key: str) -> None:
         """Show the slot, or the worker, of this name."""
         self._key = key
-        if self.screen_app.stage.came_from not in ("", "logs", self.NAME):
-            self._origin = self.screen_app.stage.came_from
+        if self.screen_app.came_from not in ("", "logs", self.NAME):
+            self._origin = self.screen_app.came_from
         self.screen_app.head.follow_logs()
         self.screen_app.draw()
 

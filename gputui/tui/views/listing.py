@@ -13,6 +13,7 @@ from textual.containers import VerticalScroll
 
 from gputui.tui.commands.command_registry import Command
 from gputui.tui.filter import Fields, Matches, parse
+from gputui.tui.frame import View
 from gputui.tui.rendering import Line, Part, faded
 from gputui.tui.rendering.columns import (
     MARK,
@@ -24,7 +25,6 @@ from gputui.tui.rendering.columns import (
     row,
     saved,
 )
-from gputui.tui.views import View
 from gputui.tui.watched import Watched
 from gputui.tui.widgets import HEADING, Pane, Table
 

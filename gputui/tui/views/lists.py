@@ -336,7 +336,7 @@ class EventsView(Listing[Event]):
     @property
     def columns(self) -> Sequence[Column[Event]]:
         """The columns, the first of which names the day of an event that was not today."""
-        now = self.screen_app.clock()
+        now = self.screen_app.head.clock()
         time: Column[Event] = text_column(
             "TIME", 12, 0, lambda e: fmt.moment(e.at, now), lambda e: "dim"
         )

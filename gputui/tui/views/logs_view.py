@@ -19,9 +19,9 @@ from gputui.errors import HeadError
 from gputui.tui.commands.command_registry import Command
 from gputui.tui.dialogs.modal import Chooser
 from gputui.tui.filter import Fields, Matches, no_such, parse
+from gputui.tui.frame import View
 from gputui.tui.rendering import Line, Part, fitted
 from gputui.tui.rendering.format import safe
-from gputui.tui.views import View
 from gputui.tui.watched import Watched
 from gputui.tui.widgets import MOVES, Moving, Pane, Table
 from gputui.tui.widgets.logbook import Level, LogBook, LogLine
@@ -221,7 +221,7 @@ class LogsView(View):
 
     def go_to(self, key: str) -> None:
         """Show one worker's lines, or all with ""; `esc` then leads back to its device."""
-        self._from_device = self.screen_app.stage.came_from == "device"
+        self._from_device = self.screen_app.came_from == "device"
         self.pane.following = True
         self.pane.choose(key or None, self.pane.filter_text)
 

@@ -15,6 +15,7 @@ from gputui.runs.playback import recorded_run
 from gputui.runs.records import is_script, log_tail
 from gputui.tui.commands.actions import edit_run, start_run, type_command
 from gputui.tui.commands.command_registry import Command
+from gputui.tui.dialogs.modal import confirm
 from gputui.tui.dialogs.run import defaults, headless_command, machine_of
 from gputui.tui.filter import Fields
 from gputui.tui.rendering import Line, fitted, gauge, wrapped
@@ -106,7 +107,7 @@ class RunsView(Listing[RunRow]):
 
     def values(self, watched: Watched) -> Iterable[RunRow]:
         """Return the runs, the newest first; those of other clusters after this one's."""
-        snapshot, now = watched.snapshot, self.screen_app.clock()
+        snapshot, now = watched.snapshot, self.screen_app.head.clock()
         runs = tuple(reversed(snapshot.runs)) if snapshot else ()
         known = {run.id for run in runs}
         rows = [RunRow.at(run, snapshot.taken_at if snapshot else now) for run in runs]
@@ -262,7 +263,7 @@ class RunsView(Listing[RunRow]):
         """Cancel the run under the cursor, after asking."""
         run, app = self._run, self.screen_app
         lines = ("Its tasks are dropped; the cluster stays.",)
-        if await app.person.confirm(f"Cancel {run.preset} ({run.id})?", lines):
+        if await confirm(app, f"Cancel {run.preset} ({run.id})?", lines):
             reply = await app.head.request(CancelRun(0, run.id))
             app.say(getattr(reply, "text", ""))
 

@@ -25,7 +25,7 @@ from gputui.tui.rendering import Line, Part, fitted, spark, whole_fields
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.format import safe
 from gputui.tui.rendering.metrics import MARKS
-from gputui.tui.views import VIEWS, View
+from gputui.tui.views import VIEWS
 from gputui.tui.watched import FLEET, Playback, Watched
 from gputui.tui.widgets import Pane
 
@@ -135,14 +135,12 @@ class BottomBars(Vertical):
         yield from (self._crumbs, self._keys)
 
     def show(
-        self, view: View | None, current: str, commands: Iterable[Command], dim: Collection[str]
+        self, crumbs: Line, current: str, commands: Iterable[Command], dim: Collection[str]
     ) -> None:
-        """Draw a view's description and the keys of these commands, some of them dim. `view` is
-        None while it is hidden.
-        """
+        """Draw a view's description and the keys of these commands, some of them dim."""
         if time.monotonic() >= self._silence_at:
             self._said = []
-        self._crumbs.put_whole(self._said or [view.crumbs() if view else ()])
+        self._crumbs.put_whole(self._said or [crumbs])
         views = [(kind.key, kind.name) for kind in VIEWS if kind.key]
         self._keys.put_whole(keys_lines(commands, views, current, self.app.size, dim))
 
