@@ -140,7 +140,7 @@ class Prompt(Input):
         typed: Callable[[str], None] = lambda line: None,
         past: Sequence[str] = (),
     ) -> str | None:
-        """Show the line with this value at once, and return what it comes to; None for escape.
+        """Show the line with this value at once, and return the typed line; None for escape.
 
         `mark` is the text before the line, and a placeholder after it while the line is empty;
         `candidates` returns completions of the last word, `typed` is called with each change,
