@@ -31,6 +31,7 @@ from gputui.fleet.session import AgentChannel, OpenedAgent
 from gputui.fleet.stages import Stages
 from gputui.head.head import Head
 from gputui.head.scheduler_process import start_scheduler
+from gputui.model.examination import ExaminedHost, ExaminedWorker, ThreadStack
 from gputui.model.hosts import Host
 from gputui.model.readings import DeviceProcess, DeviceReading, HostReading, Owner
 from gputui.model.snapshot import Event, HostState, Snapshot
@@ -38,6 +39,8 @@ from gputui.process.lifetime import look_rarely
 from gputui.process.procfs import TICKS_PER_S, process_stat
 from gputui.protocol import VERSION
 from gputui.protocol.agent import (
+    Examine,
+    Examined,
     FromAgent,
     Telemetry,
     ToAgent,
@@ -62,6 +65,7 @@ VARIANTS = 5
 """Readings of each host that take turns: making new ones would cost more than sending them."""
 STEADY_S = 20.0
 AWAY_S = 4.0
+EXAMINING_S = 0.5
 STAGE_S = 60.0
 """The agents share the cores of this machine with the head, and are not to fail for that."""
 BOUND_S = 300.0
@@ -121,6 +125,25 @@ class Agent(SimulatedAgent):
         """Begin each connection with whole telemetry."""
         self._lines = iter(())
         await super().serve(channel)
+
+    def take(self, message: ToAgent) -> None:
+        """Answer an examination as late, and with as many stacks, as an agent of busy workers."""
+        if isinstance(message, Examine):
+            self._later(EXAMINING_S, lambda: self.say(Examined(self.examined())))
+        else:
+            super().take(message)
+
+    def examined(self) -> ExaminedHost:
+        """Return workers with ten threads each."""
+        threads = tuple(
+            ThreadStack(f"Dask-{number}", tuple(f"x/mine.py:{line} f" for line in range(30)))
+            for number in range(10)
+        )
+        workers = (
+            ExaminedWorker(each.name, each.pid, "S", answered=True, threads=threads)
+            for each in self.workers.values()
+        )
+        return ExaminedHost(self.host, tuple(workers))
 
     def say(self, message: FromAgent) -> None:
         """Send a message; telemetry as lines that were made once, what is in them in turn."""
