@@ -202,7 +202,6 @@ def _silent(evidence: Evidence) -> Iterator[Verdict]:
     for worker, _ in evidence.workers:
         for fetch in worker.transfers.fetching:
             waits[fetch.address] += max(fetch.results, worker.transfers.waiting)
-    yield from _unreached(evidence)
     for status in snapshot.workers:
         silent = status.state is WorkerState.SILENT or status.name in stopped
         how = "stopped" if status.name in stopped or status.stopped else "silent"
@@ -215,27 +214,27 @@ def _silent(evidence: Evidence) -> Iterator[Verdict]:
         elif silent and status.tasks and how == "silent":
             text = f"{status.name} has {status.tasks} tasks and does not answer"
             yield Verdict("worker-silent", text, shown)
+        elif not silent:
+            yield from _unreached(evidence, status)
     for host in snapshot.hosts:
         if host.state in AWAY:
             yield Verdict("host-silent", f"host {host.name} is {host.state}: {host.reason}")
 
 
-def _unreached(evidence: Evidence) -> Iterator[Verdict]:
-    """Say which hosts do not reach workers whose results they need."""
-    names = {status.address: status.name for status in evidence.snapshot.workers}
+def _unreached(evidence: Evidence, status: WorkerStatus) -> Iterator[Verdict]:
+    """Say which hosts do not reach a worker whose results they need."""
     for host in evidence.hosts:
-        for address in {f"tls://{each}" for each in host.unreached} & names.keys():
-            waiting = {
-                worker.name: max(fetch.results, worker.transfers.waiting)
-                for worker in host.workers
-                for fetch in worker.transfers.fetching
-                if fetch.address == address
-            }
-            if waiting:
-                count = _tasks(sum(waiting.values()))
-                text = f"{count} for a result of {names[address]}, which {host.host} does not reach"
-                shown = (f"{name}: {address} does not answer" for name in waiting)
-                yield Verdict("unreached", text, tuple(shown))
+        unreached = {f"tls://{each}" for each in host.unreached}
+        waiting = {
+            worker.name: max(fetch.results, worker.transfers.waiting)
+            for worker in host.workers
+            for fetch in worker.transfers.fetching
+            if fetch.address == status.address and fetch.address in unreached
+        }
+        if waiting:
+            what = f"{_tasks(sum(waiting.values()))} for a result of {status.name}"
+            shown = tuple(f"{name}: {status.address} does not answer" for name in waiting)
+            yield Verdict("unreached", f"{what}, which {host.host} does not reach", shown)
 
 
 def _tasks(count: int) -> str:

@@ -26,7 +26,8 @@ async def why(cluster: LiveCluster) -> tuple[Verdict, ...]:
     assert time.monotonic() - began < 3.0
     assert isinstance(found, Examined)
     assert cluster.snapshot
-    return verdicts(Evidence(cluster.snapshot, found.hosts, found.scheduler))
+    events = tuple(cluster.events)
+    return verdicts(Evidence(cluster.snapshot, found.hosts, found.scheduler, events))
 
 
 async def until(cluster: LiveCluster, cause: str, at: int = 0) -> Verdict:
