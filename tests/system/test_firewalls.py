@@ -24,7 +24,11 @@ HOLD = "import socket, sys; s = socket.create_server(('', int(sys.argv[1]))); pr
 
 def lines(gputui: Command, hosts: Namespaces, *options: str) -> str:
     """Return a hosts file with a line for each of these options."""
-    gputui.env |= {**hosts.environment, "DASK_GPUTUI__LEASE": "4"}
+    gputui.env |= {
+        **hosts.environment,
+        "DASK_GPUTUI__LEASE": "4",
+        "DASK_GPUTUI__TRANSFERS": "bytes",  # they have memory in common, which goes round firewalls
+    }
     named = zip(hosts.hosts, options, strict=False)
     path = gputui.folder / "hosts.txt"
     tmpdir = f"env.TMPDIR={gputui.runtime}"
