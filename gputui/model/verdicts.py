@@ -133,7 +133,8 @@ def _gpus(evidence: Evidence) -> Iterator[Verdict]:
             if xid := recent_xid(device, evidence.snapshot.taken_at):
                 yield Verdict("xid", f"{name} had Xid {xid}")
             if device.lost:
-                yield Verdict("gpu-lost", f"{name} fell off the bus: reboot its host")
+                destroyed = "was destroyed, or its GPU " if device.is_mig else ""
+                yield Verdict("gpu-lost", f"{name} {destroyed}fell off the bus: reboot its host")
             elif device.stale:
                 yield Verdict("driver", f"the driver does not answer on {name}")
             elif name in hanging:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests import fakes
-from tests.system.conftest import Command
+from tests.system.conftest import Command, wait_until
 
 COMPILER = shutil.which("gcc") or shutil.which("cc")
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="needs a C compiler")
@@ -179,3 +179,46 @@ def test_doctor_names_the_instances_and_what_mig_rules_out(
     assert "mig       0.0 3g.20gb, 0.2 1g.5gb: no CUDA IPC, NVLink or NCCL" in said
     missing = gputui("doctor", "localhost gpus=mig:7g.40gb").stdout
     assert "no GPU mig:7g.40gb: it has 0, 0.0 3g.20gb, 0.2 1g.5gb, 1, 1.0 1g.10gb+me, 2" in missing
+
+
+@pytest.mark.slow
+def test_an_instance_that_is_destroyed_under_its_worker_is_named_and_the_others_go_on(
+    machine: Machine, gputui: Command
+) -> None:
+    gputui.env |= machine.env
+    assert gputui("up", "localhost gpus=mig memory=1GiB", "--name", "lab").returncode == 0
+    machine.set(A100.replace("mig 0 2 ", "#") + H100)
+    said = "localhost:mig0.2 was destroyed, or its GPU fell off the bus"
+    wait_until(lambda: said in gputui("why", "lab").stdout)
+    devices = [
+        gpu["gpu"] for host in json.loads(gputui("who", "--json").stdout) for gpu in host["gpus"]
+    ]
+    assert devices == ["0.0", "1.0", "2"]
+    assert smoke(gputui) >= {"localhost:mig0.0", "localhost:mig1.0"}
+    machine.set(A100 + H100)
+    wait_until(lambda: said not in gputui("why", "lab").stdout)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_workers_compute_while_the_driver_hangs_for_a_minute(
+    machine: Machine, gputui: Command
+) -> None:
+    gputui.env |= machine.env
+    assert gputui("up", "localhost gpus=mig memory=1GiB", "--name", "lab").returncode == 0
+    machine.set(f"{A100}{H100}hang nvmlDeviceGetMemoryInfo_v2\n")
+    until_s = time.monotonic() + 60
+    wait_until(lambda: "the driver does not answer" in gputui("why", "lab").stdout)
+    while time.monotonic() < until_s:
+        assert len(smoke(gputui)) == 3
+    machine.set(A100 + H100)
+    wait_until(lambda: "the driver does not answer" not in gputui("why", "lab").stdout)
+    assert gputui("down", "lab").returncode == 0
+
+
+def smoke(gputui: Command) -> set[str]:
+    """Run on all workers; return their names."""
+    done = gputui("--attach", "lab", "--run", "smoke", "--backend", "numpy", "--json", "--quiet")
+    said = json.loads(done.stdout)
+    assert said["result"]["all_right"] and said["restarts"] == 0
+    return {each["name"] for each in said["workers"]}
