@@ -63,9 +63,9 @@ async def run_program(order: RunPrograms, request: RunRequest, open_cluster: Ope
     """
     async with recorded_run(request, open_cluster) as ongoing:
         program = RunningProgram(ongoing, replace(order, run=ongoing.recording.record.id))
-        started = time.monotonic()
+        running, started = asyncio.create_task(program.run()), time.monotonic()
         try:
-            status = await ongoing.attend(program.run())
+            status = await ongoing.attend(running)
         except asyncio.CancelledError as interrupted:
             await program.interrupt(*interrupted.args)
             raise
@@ -74,6 +74,8 @@ async def run_program(order: RunPrograms, request: RunRequest, open_cluster: Ope
             raise
         finally:
             program.close()
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
         elapsed_s = time.monotonic() - started
         code = status if status >= 0 else 128 - status
         error = RunError(program.failed, traceback=()) if status else None
@@ -100,6 +102,8 @@ class RunningProgram:
         self._places: tuple[Place, ...] = ()
         self._running: set[str] = set()
         self._status = 0
+        self._waits = ""
+        """Why, in short, it has no GPUs yet."""
         self._arrived: asyncio.Queue[ProgramOutput | ProgramExited] = asyncio.Queue()
         self._outputs: dict[tuple[str, bool], Lines] = {}
         self._taken: dict[str, int] = {}
@@ -178,8 +182,11 @@ class RunningProgram:
                 self._input.taken(end)
             case ProgramStarted(program) if program == f"{self._order.run}/0":
                 self._input.again()
-            case ProgramWaits(why=why):
-                self._ongoing.progressed(RunProgress(why, 0, 0))
+            case ProgramWaits(why=why) if (first := why.partition("\n")[0]) != self._waits:
+                self._waits = first
+                self._ongoing.progressed(RunProgress(first, 0, 0))
+                if not self._ongoing.request.quiet:
+                    warn(f"waiting: {why}")
 
     async def _write(self, output: ProgramOutput) -> None:
         """Write a piece of output, in a thread: its reader may be slow."""

@@ -88,6 +88,19 @@ def test_a_signal_reaches_the_program_and_nothing_is_left(
     assert all(gpu["free"] for gpu in gpus(gputui))
 
 
+def test_who_stops_waiting_for_gpus_leaves_the_line_without_a_word(gputui: Command) -> None:
+    holder = gputui.start("claim", "-n", "3")
+    process = gputui.start("--exec", "-n", "4", "--wait", "60s", "--", "true")
+    wait_until(lambda: all(gpu["waiting"] for gpu in gpus(gputui)))
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=20)
+    assert process.returncode == 130 and said.endswith("gputui: interrupted\n"), said
+    queue = said.split("gputui: waiting: too few free GPUs: 4 asked for, 1 free\n")
+    assert len(queue) == 2 and queue[1].count("  localhost gpu") == 3, said
+    assert not any(gpu["waiting"] for gpu in gpus(gputui))
+    holder.send_signal(signal.SIGINT)
+
+
 def test_what_cannot_be_had_is_said_with_what_to_write(gputui: Command) -> None:
     for words, said in (
         (("--exec", "-n", "5", "--", "true"), "too few GPUs: 5 asked for, 4 on these hosts"),
