@@ -153,6 +153,22 @@ def test_gpus_of_a_host_that_is_lost_are_replaced_or_claimed_again(
     assert claimed(gputui, text) == set()
 
 
+def test_the_pipe_of_an_mps_daemon_reaches_workers_and_programs(
+    gputui: Command,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    script = tmp_path / "pipes.py"
+    script.write_text(
+        "import os\nfrom dask.distributed import Client\n"
+        "def pipe(): return os.environ.get('CUDA_MPS_PIPE_DIRECTORY')\n"
+        "with Client() as client: print(*client.run(pipe).values())\n"
+    )
+    hosts = "localhost gpus=0 workers-per-gpu=2 memory=1GiB env.CUDA_MPS_PIPE_DIRECTORY=/my/mps"
+    assert gputui(hosts, "--run", str(script)).stdout == "/my/mps /my/mps\n"
+    done = gputui(hosts, "--exec", "--quiet", "--", "sh", "-c", "echo $CUDA_MPS_PIPE_DIRECTORY")
+    assert done.stdout == "/my/mps\n"
+
+
 def test_a_cluster_that_is_left_running_promises_its_end(gputui: Command) -> None:  # noqa: F811
     done = gputui("up", "--name", "lab", "--gpus", "2", "--for", "3h")
     assert done.returncode == 0, done.stderr

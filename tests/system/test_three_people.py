@@ -443,6 +443,7 @@ def test_three_people_never_have_one_gpu_at_a_time(town: Town, people: list[Pers
             time.sleep(choose.uniform(0.0, 3.0))
         agree(town, people)
         rounds += 1
+        print(f"round {rounds}", flush=True)
     print(f"{rounds} rounds", sum((person.done for person in people), Counter()))
     for person in people:
         person.end()
