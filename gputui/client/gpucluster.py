@@ -18,6 +18,7 @@ from gputui.client.sources import read_hosts
 from gputui.client.start import HeadProcess, check_enough, spawn_head, workers_up
 from gputui.engine.dask_settings import given_json
 from gputui.errors import ClusterTimeoutError, HeadError
+from gputui.groups import members
 from gputui.model.hosts import parse_hosts
 from gputui.model.snapshot import HostStatus
 from gputui.protocol import VERSION
@@ -65,7 +66,7 @@ class GPUCluster(RunningCluster):
         min_workers = whole_number("min_workers", min_workers) or 0
         seconds("timeout", timeout)  # it can be read
         meant = translate(keywords)
-        parse_hosts(meant.hosts(given.text), given.source or "hosts")
+        parse_hosts(meant.hosts(given.text), given.source or "hosts", members)
         known = load_settings().keywords()
         settings = {"cpu_fallback": hosts is None, **known, **meant.settings}
         self.failed_hosts: tuple[HostStatus, ...] = ()

@@ -11,6 +11,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from gputui.errors import UsageError
+from gputui.groups import members
 from gputui.model.hosts import Host, parse_hosts
 
 MAX_BYTES = 2**20
@@ -47,7 +48,7 @@ def read_hosts(hosts: str | Path | Iterable[str] | None, text_name: str = "HOSTS
     text, source = _text_of(hosts)
     shown = str(hosts) if source else "standard input" if hosts == "-" else text_name
     name = Path(source).stem.lstrip(".") or "local"
-    return HostsInput(text, parse_hosts(text, shown), source, name)
+    return HostsInput(text, parse_hosts(text, shown, members), source, name)
 
 
 def named_hosts(path: Path | None = None) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from gputui.fleet.desired import AdaptiveBounds, Desired
 from gputui.fleet.fleet import Fleet
 from gputui.fleet.stages import FleetSettings
 from gputui.folders import runtime_folder
+from gputui.groups import members
 from gputui.head.broadcasts import EventLog, LogRelay, Questions
 from gputui.head.certificate import make_certificate
 from gputui.head.notices import Notices
@@ -71,7 +72,7 @@ class Cluster:
         self.adaptive: AdaptiveBounds | None = None
         self.kept = False
         """Whether it outlives its last screen also without workers."""
-        hosts = parse_hosts(config.hosts_text, config.hosts_source or "hosts")
+        hosts = parse_hosts(config.hosts_text, config.hosts_source or "hosts", members)
         self.local_only = all(host.is_local for host in hosts)
         self._hosts = hosts
         self.name = config.name

@@ -12,6 +12,7 @@ from typing import Any
 from gputui.errors import HeadError
 from gputui.fleet import desired
 from gputui.fleet.desired import AdaptiveBounds, Desired
+from gputui.groups import members
 from gputui.head.cluster import Cluster
 from gputui.head.scheduler_process import REPORT_INTERVAL_S
 from gputui.model.hosts import Host, parse_hosts
@@ -143,7 +144,9 @@ async def _adapt(cluster: Cluster, request: Adapt) -> Reply:
 
 async def _change_hosts(cluster: Cluster, request: ChangeHosts) -> Reply:
     fleet = cluster.fleet
-    named = parse_hosts(request.text) if request.text else ()
+    named = (
+        await asyncio.to_thread(parse_hosts, request.text, members=members) if request.text else ()
+    )
     _check(NO_HOST, request.remove, _host_names(cluster))
     there = {host.name: host for host in fleet.hosts}
     gone = [*request.remove]

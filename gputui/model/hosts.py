@@ -2,7 +2,7 @@
 
 One host a line, `#` comments, `key=value` options; ranges are expanded; a line that begins
 with `*` gives defaults for the lines after it. Called by the command line, the head (`:add`,
-`:reload`) and Python; pure, so nothing here resolves a name or reads a file.
+`:reload`) and Python; pure, so nothing here resolves a name, reads a file or looks into a group.
 """
 
 import ipaddress
@@ -54,11 +54,21 @@ class Host:
     line: int = 0
     address: str = ""
     """What to give to ssh, where `name` has the port in it."""
+    slurm_job: int = 0
+    """The Slurm job that it is a node of, and srun reaches it in; 0 for none."""
 
     @property
     def is_local(self) -> bool:
         """Whether it is this machine, reached without SSH."""
-        return self.name == "localhost" and self.user is None and self.port is None
+        elsewhere = self.user or self.port or self.slurm_job
+        return self.name == "localhost" and not elsewhere
+
+    @property
+    def by_hand(self) -> str:
+        """The words with which a person runs a command there."""
+        if self.slurm_job:
+            return f"srun --jobid={self.slurm_job} --overlap -w {self.name}"
+        return f"ssh {self.ssh_name}"
 
     @property
     def ssh_name(self) -> str:
@@ -75,10 +85,17 @@ MAX_PROBLEMS = 20
 """Lines that are reported; a file of another kind is wrong in every one."""
 
 
-def parse_hosts(text: str, source: str = "hosts") -> tuple[Host, ...]:
+def _no_groups(name: str) -> str:
+    raise UsageError(f"@{name} is a group: write a host")
+
+
+def parse_hosts(
+    text: str, source: str = "hosts", members: Callable[[str], str] = _no_groups
+) -> tuple[Host, ...]:
     r"""Return the hosts that a text names, in its order.
 
-    Raises HostsError with one problem for every bad line, and when there is no host at all.
+    `members` returns those of an `@group`, as a line, or raises UsageError. Raises HostsError with
+    one problem for every bad line, and when there is no host at all.
 
     >>> [host.name for host in parse_hosts("gpu[01-02],gpu-c  # two and one")]
     ['gpu01', 'gpu02', 'gpu-c']
@@ -103,7 +120,7 @@ def parse_hosts(text: str, source: str = "hosts") -> tuple[Host, ...]:
             if words[0] == "*":
                 defaults = _with_options(Host("*", line=number), words)
                 continue
-            for host in _hosts(words[0], base, MAX_HOSTS - len(hosts)):
+            for host in _hosts(words[0], base, MAX_HOSTS - len(hosts), members):
                 same = hosts.setdefault((host.name, host.port), host)
                 if same is not host:
                     raise UsageError(f"host {host.name!r} is already named on line {same.line}")
@@ -151,10 +168,18 @@ def _words(line: str) -> list[str]:
     return words
 
 
-def _hosts(targets: str, base: Host, room: int) -> Iterator[Host]:
+def _hosts(targets: str, base: Host, room: int, members: Callable[[str], str]) -> Iterator[Host]:
     """Yield the hosts of a line's first word; bare names may be joined by commas."""
     for target in re.findall(r"(?:\[[^\]]*\]?|[^,])+", targets):
+        if target.startswith("@"):
+            words = _words(members(target[1:]))
+            group = [*_hosts(words[0], _with_options(base, words), room, _no_groups)]
+            room -= len(group)
+            yield from group
+            continue
         user, name, port = _target(target)
+        if base.slurm_job and (user or port):
+            raise UsageError(f"{target!r}: srun takes neither a user nor a port: write {name}")
         names = [name] if is_ip(name) and room else _expand(name, room)
         room -= len(names)
         for each in names:
@@ -336,6 +361,13 @@ LEAST_MEMORY_BYTES = 100 * 2**20
 """Python with Dask and NumPy; a worker with less is ended before its first task."""
 
 
+def _job(value: str) -> int:
+    """Parse the number of a Slurm job."""
+    if not re.fullmatch(r"[1-9][0-9]{0,9}", value):
+        raise ValueError("write the number of a job of yours, as squeue lists it")
+    return int(value)
+
+
 def _size(value: str) -> int:
     """Parse bytes with a unit; none is 0, no limit.
 
@@ -418,5 +450,6 @@ OPTIONS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "worker-ports": ("ports", _ports),
     "contact": ("contact", _address),
     "tunnel": ("tunnel", _switch),
+    "slurm": ("slurm_job", _job),
 }
 """Key → field, and a parser that raises ValueError with what to write."""
