@@ -89,8 +89,9 @@ def test_outside_an_allocation_it_is_refused_in_one_sentence(
     ("line", "said"),
     [
         ("a slurm=x", "write the number of a job of yours"),
-        ("me@a slurm=1", "srun takes neither a user nor a port: write a"),
-        ("a:22 slurm=1", "srun takes neither a user nor a port: write a"),
+        ("me@a slurm=1", "srun has no user, port or tunnel: write a alone"),
+        ("a:22 slurm=1", "srun has no user, port or tunnel: write a alone"),
+        ("a slurm=1 tunnel=true", "srun has no user, port or tunnel: write a alone"),
     ],
 )
 def test_a_job_of_slurm_is_a_number_and_its_nodes_are_names(line: str, said: str) -> None:

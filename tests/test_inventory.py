@@ -69,6 +69,7 @@ HOST_OPTIONS = {
     "worker-ports": ("40000-40100", "ports", (40000, 40100)),
     "tunnel": ("true", "tunnel", True),
     "contact": ("192.0.2.7", "contact", "192.0.2.7"),
+    "slurm": ("4711", "slurm_job", 4711),
     "env.NCCL_DEBUG": ("INFO", "env", (("NCCL_DEBUG", "INFO"),)),
 }
 """Each → a value, the field of a host that it sets, and to what."""

@@ -74,6 +74,11 @@ class AgentSocket:
                 return descriptor
             os.close(descriptor)
 
+    def wait(self) -> None:
+        """Return once no agent has the lock."""
+        with contextlib.suppress(FileNotFoundError), self._lock.open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH)
+
     def listen(self) -> socket.socket:
         """Return a listening socket, 0600, in place of any that an agent left behind."""
         self.path.unlink(missing_ok=True)

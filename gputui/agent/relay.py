@@ -1,4 +1,4 @@
-"""Started by SSH: passes bytes between stdio and the agent, which it starts if none runs.
+"""Started by SSH or srun: passes bytes between stdio and the agent, which it starts if none runs.
 
 File descriptor 1 is moved away first, so that only this module writes to the head.
 The agent is forked from here, before any thread and any heavy import: one start of Python serves
@@ -22,7 +22,7 @@ from typing import BinaryIO
 from gputui.agent.agent_socket import AgentSocket
 from gputui.errors import FolderError, ProtocolError
 from gputui.folders import make_scratch_folder
-from gputui.process.lifetime import END_SIGNALS, dump_no_core, start_problem
+from gputui.process.lifetime import END_SIGNALS, adopt_orphans, dump_no_core, start_problem
 from gputui.protocol.agent import MARKER, Configure
 from gputui.protocol.codec import decode
 
@@ -38,6 +38,9 @@ def relay() -> int:
     os.dup2(2, 1)
     out.write(MARKER + b"\n")
     out.flush()
+    in_step = "SLURM_STEP_ID" in os.environ
+    if in_step:
+        adopt_orphans()  # by which Slurm knows that the agent is the step's
     try:
         # Unbuffered, so that nothing after the line is read.
         line = io.FileIO(0, closefd=False).readline(FIRST_LINE_BYTES)
@@ -50,9 +53,14 @@ def relay() -> int:
     except OSError as error:
         print(f"gputui agent: it could not be started: {start_problem(error)}", file=sys.stderr)
         return 1
+    if in_step:  # when this process ends, Slurm kills the agent, which is to end in order first
+        for number in END_SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
     with contextlib.suppress(OSError):
         agent.sendall(line)
         _pump(agent, out)
+    if in_step:
+        agent_socket.wait()
     if agent_socket.sweep() and scratch:
         shutil.rmtree(scratch, ignore_errors=True)
     return 0

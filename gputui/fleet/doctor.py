@@ -237,7 +237,7 @@ def shell(host: Host, took_s: float) -> Iterator[Finding]:
             "shell",
             Verdict.DOUBTFUL,
             f"its login shell took {took_s:.0f} s to start Python: so does every start",
-            f"look at what it runs before a command: `ssh {host.ssh_name} true`",
+            f"look at what it runs before a command: `{host.by_hand} true`",
         )
 
 

@@ -8,7 +8,6 @@ order goes to the one who gave it.
 
 import asyncio
 import contextlib
-import os
 import subprocess
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -87,6 +86,38 @@ class CommandStream(ByteStream, Protocol):
         """Return how the command on the other end ended; None where that is not known."""
 
 
+class Forwarding(Protocol):
+    """An SSH connection that forwards ports, of the loopback addresses of its two ends."""
+
+    async def forward_port(self, host: str, port: int, own: int = 0) -> int:
+        """Return a port here that leads to one that the other end sees; raises OSError."""
+
+    async def forward_back(self, port: int, there: int = 0) -> int:
+        """Return a port there that leads to one here; raises OSError."""
+
+    async def close(self) -> None:
+        """Forward no more."""
+
+
+class HostConnection(Protocol):
+    """What every way to reach a host opens: over SSH, or as a step of a Slurm job."""
+
+    local_address: str
+    """Where the host reaches this machine; "" where only the host knows."""
+    far_address: str
+    """Where others reach the host; "" where only the host knows."""
+
+    @property
+    def forwarding(self) -> Forwarding | None:
+        """Itself, where it forwards ports."""
+
+    async def run(self, command: str) -> CommandStream:
+        """Have a shell there run a command; raises OSError where it cannot be started."""
+
+    async def close(self) -> None:
+        """Close the connection."""
+
+
 class AgentChannel(TypedChannel[ToAgent, FromAgent]):
     """Messages to and from one agent."""
 
@@ -125,19 +156,6 @@ AskAgent = Callable[[Listen | Reach], Awaitable[Any]]
 """Has an agent carry an order out; returns the answer."""
 
 
-class Forwarding(Protocol):
-    """An SSH connection that forwards ports, of the loopback addresses of its two ends."""
-
-    async def forward_port(self, host: str, port: int, own: int = 0) -> int:
-        """Return a port here that leads to one that the other end sees; raises OSError."""
-
-    async def forward_back(self, port: int, there: int = 0) -> int:
-        """Return a port there that leads to one here; raises OSError."""
-
-    async def close(self) -> None:
-        """Forward no more."""
-
-
 @dataclass(frozen=True, slots=True)
 class OpenedAgent:
     """A channel that has shown its marker, and the addresses of its two ends."""
@@ -146,13 +164,13 @@ class OpenedAgent:
     local_address: str
     far_address: str
     greeting: Greeting | None = None
-    """None for an agent of this machine: what others send is compressed."""
+    """None for an agent of this machine."""
     clock_ahead_s: float = 0.0
     """How far the host's clock is ahead of ours."""
     shell_s: float = 0.0
     """How long the host's login shell and Python took to start."""
     connection: Forwarding | None = None
-    """None for an agent of this machine."""
+    """None for an agent of this machine, and where the way to it forwards no ports."""
 
 
 class LocalStream:
@@ -171,10 +189,10 @@ class LocalStream:
 
     @classmethod
     async def start(cls, command: Sequence[str], env: Mapping[str, str]) -> "LocalStream":
-        """Start the command; raises OSError when it cannot be."""
+        """Start the command in this environment; raises OSError when it cannot be."""
         child = Child(
             command,
-            env={**os.environ, **env},
+            env=env,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             own_session=True,
@@ -225,7 +243,8 @@ class AgentSession:
         """Whether `Configure`, an agent's first message, was sent: only then others may be."""
         self.ready = False
         """Whether this session came as far as ready."""
-        self._compressed = opened.greeting is not None
+        # Not what srun passes on, line by line.
+        self._compressed = opened.connection is not None
         self._settings = settings
         self._received = received
         self._quiet = quiet

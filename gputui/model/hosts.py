@@ -178,8 +178,8 @@ def _hosts(targets: str, base: Host, room: int, members: Callable[[str], str]) -
             yield from group
             continue
         user, name, port = _target(target)
-        if base.slurm_job and (user or port):
-            raise UsageError(f"{target!r}: srun takes neither a user nor a port: write {name}")
+        if base.slurm_job and (user or port or base.tunnel):
+            raise UsageError(f"{target!r}: srun has no user, port or tunnel: write {name} alone")
         names = [name] if is_ip(name) and room else _expand(name, room)
         room -= len(names)
         for each in names:

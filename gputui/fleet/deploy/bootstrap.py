@@ -140,7 +140,7 @@ async def bootstrap(
         stages = Stages(host.name, settings.stage_timeout_s, ask=ask)
         try:
             async with asyncio.timeout(BOUND_S):
-                connection = await (await opener.connector()).connect(host, stages, remote.COMMAND)
+                connection = await opener.connect(host, stages)
                 channel = AgentChannel(await connection.run(remote.COMMAND))
                 try:
                     channel.stream.write(await asyncio.to_thread(_order, host, settings, source))

@@ -1,4 +1,4 @@
-"""From a host to the channel of its agent: the relay as a child here, or over SSH, pack and all.
+"""From a host to the channel of its agent: a relay as a child here, or over SSH or srun, packed.
 
 What the hosts of one fleet have in common (the pack, the SSH connections to jump hosts) is in
 `AgentOpener`. asyncssh is imported when the first host needs it, and in a thread. Commands that
@@ -22,12 +22,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from gputui.errors import HostError, ProtocolError
-from gputui.fleet import checks
+from gputui.fleet import checks, slurm
 from gputui.fleet.addresses import LOOPBACK, is_link_local, own_end
 from gputui.fleet.checks import Verdict
 from gputui.fleet.deploy import remote
 from gputui.fleet.deploy.remote import Pack, load_pack
-from gputui.fleet.session import AgentChannel, Greeting, LocalStream, OpenedAgent
+from gputui.fleet.session import (
+    AgentChannel,
+    Greeting,
+    HostConnection,
+    LocalStream,
+    OpenedAgent,
+)
 from gputui.fleet.stages import PATIENT, FleetSettings, Stages
 from gputui.model.hosts import Host
 from gputui.model.snapshot import HostState
@@ -63,7 +69,7 @@ class Opener(Protocol):
 
 
 class AgentOpener:
-    """Opens channels over SSH, or as children here, and keeps what their hosts have in common."""
+    """Opens channels to other machines or children here, and keeps what they have in common."""
 
     def __init__(self, settings: FleetSettings, make_pack: Callable[[], Pack] = load_pack) -> None:
         self._settings = settings
@@ -84,13 +90,13 @@ class AgentOpener:
         self._pack.begin(self._make_pack)
         if host.is_local:
             return await self._open_here(host, stages)
-        connection = await (await self.connector()).connect(host, stages, remote.COMMAND)
+        connection = await self.connect(host, stages)
         async with AsyncExitStack() as undo:
             undo.push_async_callback(connection.close)
             # For a lock that all hosts of a cluster want, a login shell may take long.
             bound_s = stages.timeout_s * PATIENT
             late = f"its login shell did not start Python within {bound_s:g} s"
-            hint = f"does `ssh {host.ssh_name} true` return? Its shell may wait for a lock or input"
+            hint = f"does `{host.by_hand} true` return? Its shell may wait for a lock or input"
             async with stages.enter(HostState.PROBING, late, hint, bound_s=bound_s):
                 pack = await self.pack()
                 try:
@@ -119,8 +125,17 @@ class AgentOpener:
             undo.pop_all()
         local_address = connection.local_address or own_end(greeting.client)
         return OpenedAgent(
-            channel, local_address, far_address, greeting, ahead_s, took_s, connection
+            channel, local_address, far_address, greeting, ahead_s, took_s, connection.forwarding
         )
+
+    async def connect(self, host: Host, stages: Stages) -> HostConnection:
+        """Reach another machine in the way that its line says; raises HostError.
+
+        Another way is a module like `fleet/slurm.py`, and a line here.
+        """
+        if host.slurm_job:
+            return await slurm.connect(host, stages)
+        return await (await self.connector()).connect(host, stages, remote.COMMAND)
 
     async def close(self) -> None:
         """Close the connections to jump hosts."""
@@ -133,7 +148,7 @@ class AgentOpener:
     async def _open_here(self, host: Host, stages: Stages) -> OpenedAgent:
         """Start the relay as a child, from the installed package or, with python=, the pack."""
         command = [*own_python("gputui.agent"), "relay"]
-        environ = {"GPUTUI_CLUSTER": self._settings.cluster_id}
+        environ = {**os.environ, "GPUTUI_CLUSTER": self._settings.cluster_id}
         async with stages.enter(HostState.PROBING, _not_started(stages)), AsyncExitStack() as undo:
             if host.python:
                 pack = await self.pack()

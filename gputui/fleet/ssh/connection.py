@@ -149,6 +149,11 @@ class SshConnection:
         self._environment = environment
         self._opened = opened
 
+    @property
+    def forwarding(self) -> "SshConnection":
+        """Itself: it forwards ports."""
+        return self
+
     async def run(self, command: str) -> "SshStream":
         """Run a command, without a terminal; closing the stream closes the connection.
 
@@ -306,10 +311,15 @@ class ControlMaster:
         """Return whether an ssh answers at the socket."""
         return not self.is_lost and (await run(self._ssh("-O", "check"), BOUND_S)).status == 0
 
+    @property
+    def forwarding(self) -> "ControlMaster":
+        """Itself: it forwards ports."""
+        return self
+
     async def run(self, command: str) -> LocalStream:
         """Run a command, without a terminal."""
         options = ("-o", "RemoteCommand=none", "-o", "SessionType=default")
-        return await LocalStream.start([*self._ssh("-T", *options), command], {})
+        return await LocalStream.start([*self._ssh("-T", *options), command], os.environ)
 
     def proxy_command(self, host: str, port: int) -> str:
         """Return the command that connects to another host from there."""
