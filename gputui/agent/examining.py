@@ -191,7 +191,7 @@ async def by_py_spy(pid: int) -> list[ThreadStack]:
             ThreadStack(
                 thread["thread_name"] or f"thread {thread['thread_id']}",
                 tuple(
-                    short_frame(each["filename"], each["line"], each["name"])
+                    short_frame(each["filename"], each["line"], each["name"].rpartition(".")[2])
                     for each in thread["frames"][:MOST_FRAMES]
                 ),
                 has_gil=bool(thread["owns_gil"]),
