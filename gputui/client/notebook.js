@@ -308,7 +308,14 @@ function render({ model, el }) {
   const fleet = new Fleet(model, make(el, "div"));
   let inView = true;
   const visible = () => inView && !document.hidden;
-  const update = () => visible() && fleet.update();
+  let frame = 0;
+  const update = () => {
+    if (!visible() || frame) return;
+    frame = requestAnimationFrame(() => {
+      frame = 0;
+      fleet.update();
+    });
+  };
   const ping = () => visible() && model.send({ seen: true });
   const listeners = {
     "change:at": () => { fleet.heard(); update(); },
@@ -334,6 +341,7 @@ function render({ model, el }) {
     observer.disconnect();
     document.removeEventListener("visibilitychange", appeared);
     timers.forEach(clearInterval);
+    cancelAnimationFrame(frame);
   };
 }
 

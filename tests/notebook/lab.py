@@ -132,8 +132,8 @@ def page(folder: Path, url: str, notebook: str) -> Iterator[Any]:
             args=QUIET,
             viewport={"width": 1180, "height": 900},
         )
+        shown = browser.pages[0]
         try:
-            shown = browser.pages[0]
             shown.goto(f"{url}doc/tree/{notebook}")
             shown.wait_for_selector(".jp-Notebook .jp-Cell", timeout=1000 * BOUND_S)
             status = (
@@ -141,6 +141,9 @@ def page(folder: Path, url: str, notebook: str) -> Iterator[Any]:
             )
             shown.wait_for_function(f"{status} === 'idle'", timeout=1000 * BOUND_S)
             yield shown
+        except BaseException:
+            shown.screenshot(path="review.png")
+            raise
         finally:
             browser.close()
 
