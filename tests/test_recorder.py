@@ -1,7 +1,9 @@
 """What a run took: its recorder, fed with snapshots made by hand."""
 
 import json
+import random
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -345,6 +347,53 @@ def test_what_differs_between_two_runs_comes_first(recorded: list[str], capsys: 
     assert {"name": "rows", "first": "10", "second": "20", "differs": True} in found
 
 
+def events_of(trace: bytes) -> list[dict[str, Any]]:
+    """Return a trace's events, all as the Trace Event Format has them."""
+    events: list[dict[str, Any]] = json.loads(trace)["traceEvents"]
+    threads: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for event in events:
+        assert isinstance(event["name"], str) and isinstance(event["pid"], int)
+        match event["ph"]:
+            case "X":
+                assert isinstance(event["ts"], int) and event["dur"] >= 0
+                spans = threads.setdefault((event["pid"], event["tid"]), [])
+                spans.append((event["ts"], event["ts"] + event["dur"]))
+            case "C":
+                assert isinstance(event["ts"], int) and event["args"]
+                assert all(isinstance(value, int | float) for value in event["args"].values())
+            case kind:
+                assert (kind, event["name"]) in (("M", "process_name"), ("M", "thread_name"))
+                assert isinstance(event["args"]["name"], str)
+    for spans in threads.values():
+        spans.sort()
+        after = [end <= begin for (_, end), (begin, _) in pairwise(spans)]
+        assert all(after), "two at a time on one thread"
+    return events
+
+
+def test_a_trace_of_many_tasks_at_a_time_keeps_to_its_format() -> None:
+    rng = random.Random(1)
+    names = ("sum", "データ", '"x"\x1b[2J')
+    spans = tuple(
+        TaskSpan(
+            f"{rng.choice('hi')}:gpu{n % 3}",
+            names[n % 3],
+            EPOCH + rng.uniform(0, 60),
+            round(rng.choice((0.001, 0.5, 9.0)), 3),
+            erred=n % 7 == 0,
+        )
+        for n in range(2_000)
+    )
+    recorder = FlightRecorder()
+    recorder.look(cluster(0.123456, spans=spans))
+    record = runs.new_record("svd", {}, backend="auto", hosts="h", version="1")
+    record = replace(record, started_at=EPOCH - 1.98765432, timings={"computing": 4.0})
+    trace = chrome_trace(record, recorder.telemetry)
+    tasks = [each["name"] for each in events_of(trace) if each["ph"] == "X"]
+    assert sorted(tasks) == sorted([*(span.prefix for span in spans), "computing"])
+    assert "データ".encode() in trace
+
+
 def test_a_trace_has_each_task_once_and_the_gpus_readings_as_counters() -> None:
     recorder = FlightRecorder()
     at = (EPOCH, 2.0), (EPOCH + 1, 2.0), (EPOCH + 3.5, 1.0)
@@ -353,7 +402,7 @@ def test_a_trace_has_each_task_once_and_the_gpus_readings_as_counters() -> None:
     recorder.look(cluster(1))
     record = runs.new_record("svd", {}, backend="auto", hosts="h", version="1")
     record = replace(record, started_at=EPOCH, timings={"computing": 4.0})
-    events = json.loads(json.dumps(chrome_trace(record, recorder.telemetry)))["traceEvents"]
+    events = events_of(chrome_trace(record, recorder.telemetry))
     tasks = [each for each in events if each["name"] == "work"]
     assert [(each["ts"], each["dur"]) for each in tasks] == [
         (0, 2_000_000), (1_000_000, 2_000_000), (3_500_000, 1_000_000),

@@ -174,7 +174,7 @@ def show_run(id_: str, as_json: bool) -> int:
 def trace_run(id_: str, trace: str) -> int:
     """Write the trace of a run; raises UsageError where it has no telemetry that can be read."""
     record, file = find(id_), output_file("--trace", trace)
-    file.write_text(json_text(chrome_trace(record, telemetry_of(record))))
+    file.write_bytes(chrome_trace(record, telemetry_of(record)))
     return 0
 
 

@@ -220,9 +220,9 @@ class OngoingRun:
             _state(error), restarts=self.restarts, workers=self.settled.workers, **more
         )
         if self.request.trace:
-            trace = json_text(chrome_trace(self.recording.record, telemetry))
+            trace = chrome_trace(self.recording.record, telemetry)
             try:
-                self.request.trace.write_text(trace)
+                self.request.trace.write_bytes(trace)
             except OSError as failed:
                 warn(f"--trace {self.request.trace}: {failed.strerror}")
         self.report()
