@@ -4,8 +4,6 @@ A worker has two pipes to its agent, for what it prints and for its `WorkerRepor
 their reading ends only; the forkserver, of the same user, opens the others in /proc.
 """
 
-from dataclasses import dataclass
-
 from gputui.model.bounds import (
     Cpus,
     ExitStatus,
@@ -21,6 +19,7 @@ from gputui.model.bounds import (
 )
 from gputui.model.examination import ThreadStack, Transfers
 from gputui.model.plan import WorkerSpec
+from gputui.model.values import dataclass
 from gputui.protocol.agent import Credentials
 
 CANNOT_LISTEN = "it cannot listen on "
