@@ -4,7 +4,6 @@ Called by the agent in a thread of its own. Nothing waits for NVML longer than t
 """
 
 import os
-import platform
 import shutil
 import sys
 from collections.abc import Mapping
@@ -41,7 +40,7 @@ def gather_facts(
         version=VERSION,
         agent_pid=os.getpid(),
         python=sys.executable,
-        python_version=platform.python_version(),
+        python_version=sys.version.split()[0],
         packages=packages,
         cuda_driver=watch.cuda_version,
         cpus=usable_cpus(),

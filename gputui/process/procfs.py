@@ -8,7 +8,6 @@ import contextlib
 import fcntl
 import ipaddress
 import os
-import platform
 import sys
 import tempfile
 import time
@@ -354,17 +353,17 @@ class CpuMeter:
 def own_machine() -> str:
     """Return this machine's name and, if it has one, its machine-id(5): unique together."""
     try:
-        return f"{platform.node()} {read_text('/etc/machine-id').strip()}"
+        return f"{os.uname().nodename} {read_text('/etc/machine-id').strip()}"
     except OSError:
-        return platform.node()
+        return os.uname().nodename
 
 
 def own_place() -> Place:
     """Return where this process is; a Mac says the machine alone."""
     if not IS_LINUX:
-        return Place(platform.node(), "", "")
+        return Place(os.uname().nodename, "", "")
     return Place(
-        platform.node(),
+        os.uname().nodename,
         read_text("/proc/sys/kernel/random/boot_id").strip(),
         str(Path("/proc/self/ns/pid").readlink()),
     )
