@@ -1,10 +1,18 @@
 """Alarms in the event log: told once when they begin, and once when they are over."""
 
+import random
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+import pytest
+
+from gputui import presets
+from gputui.demo.simulated_runs import GENERIC, STAGES
 from gputui.head.cluster_view import AlarmWatch
+from gputui.model.alarms import AlarmKind, Alarms
 from gputui.model.examination import ExaminedScheduler
 from gputui.model.readings import DeviceProcess, Owner
+from gputui.model.slots import slots_of
 from gputui.model.snapshot import Event, Severity, Snapshot, WorkerState
 from gputui.model.verdicts import Evidence, verdicts
 from tests.tui.build import EPOCH, device, host, snapshot, worker
@@ -102,6 +110,48 @@ def test_an_xid_is_told_of_in_nvidias_words_for_ten_minutes_and_why_names_it() -
     ]
     (verdict,) = verdicts(Evidence(hit, (), ExaminedScheduler()))
     assert verdict.text == "h:gpu0 had Xid 79, GPU has fallen off the bus"
+
+
+IDLE_W, LIMIT_W = 119.0, 700.0
+"""Of an H100, with a context."""
+HANGS_FOR_S = 50
+"""As long as the first step waits for its peers, and a checkpoint is copied by one small kernel."""
+
+
+def an_hour_of(preset: str, hangs_for_s: int) -> Iterator[tuple[float, float]]:
+    """Yield utilisation and power of each second: tasks, pauses for data, waits, checkpoints."""
+    rng, second = random.Random(preset), 0
+    stages = STAGES.get(preset, GENERIC)
+    while second < 3600:
+        seconds: list[tuple[float, float]] = []
+        if second % 600 < 30:  # at its start, and with a checkpoint every ten minutes or so
+            seconds += [(100.0, rng.uniform(0.0, 0.08)) for _ in range(hangs_for_s)]
+        for stage in rng.choices(stages, [each.share for each in stages], k=12):
+            busy = min(100.0, stage.utilization_percent + rng.uniform(-5, 5))
+            work = rng.uniform(0.3, 0.92) * busy / 100
+            seconds += [(busy, work)] * max(1, round(stage.task_s * rng.uniform(1, 9)))
+            seconds += [(busy, rng.uniform(0.02, 0.1))]  # its power falls before its utilisation
+            seconds += [(0.0, rng.uniform(0.0, 0.1))] * rng.randrange(7)
+        yield from ((busy, IDLE_W + share * (LIMIT_W - IDLE_W)) for busy, share in seconds)
+        second += len(seconds)
+
+
+def alarms_of(preset: str, hangs_for_s: int = HANGS_FOR_S) -> set[AlarmKind]:
+    alarms, raised = Alarms(), set()
+    for second, (busy, power_w) in enumerate(an_hour_of(preset, hangs_for_s)):
+        card = device(
+            utilization_percent=busy, power_w=power_w, idle_power_w=IDLE_W, power_limit_w=LIMIT_W
+        )
+        seen = replace(snapshot(host("h", card), workers=(worker(),)), taken_at=EPOCH + second)
+        alarms.look(seen, slots_of(seen))
+        raised |= {alarm.kind for alarm in alarms}
+    return raised
+
+
+@pytest.mark.parametrize("preset", presets.names())
+def test_an_hour_of_work_with_pauses_and_checkpoints_is_no_alarm(preset: str) -> None:
+    assert alarms_of(preset) == set()
+    assert alarms_of(preset, 70) == {AlarmKind.HANGS}
 
 
 def test_a_gpu_that_works_or_was_never_seen_idle_is_no_alarm() -> None:

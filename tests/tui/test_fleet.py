@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from gputui.model.alarms import AlarmKind
 from gputui.model.readings import DeviceProcess, HostReading, Owner
 from gputui.model.slots import slots_of
 from gputui.model.snapshot import HostState, Snapshot, WorkerState, WorkerStatus
@@ -432,3 +433,23 @@ def test_alarms_beyond_the_list_of_outliers_are_counted_and_reached() -> None:
         key = selection.outlier_after(key)
         seen_keys.add(key)
     assert len(seen_keys) == 20
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 40)])
+async def test_a_gpu_at_idle_power_has_a_word_and_a_colour_of_its_own_in_rows_and_heat(
+    size: tuple[int, int],
+) -> None:
+    power = {"utilization_percent": 100.0, "idle_power_w": 70.0, "power_limit_w": 700.0}
+    cards = (device(0, power_w=100.0, **power), device(1, power_w=600.0, **power))
+    at_work = tuple(worker(n, state=WorkerState.BUSY, current_task="train") for n in (0, 1))
+    on = Still(snapshot(host("h", *cards), workers=at_work))
+    for second in range(2, 70, 2):
+        number = on.snapshot.sequence + second
+        on.link.put(SnapshotTaken(replace(on.snapshot, sequence=number, taken_at=EPOCH + second)))
+    async with on.app.run_test(size=size) as pilot:
+        await sees(pilot, "gpu0 ≈ idle power", "gpu1 ● busy", "h:gpu0  busy at idle power")
+        await pilot.press("Z", "Z")
+        await sees(pilot, "heat zoom", "[≈", "▇", "≈ idle power")
+    first, second = slots_of(on.snapshot)
+    look = Look(alarms={first.key: [AlarmKind.HANGS], second.key: [AlarmKind.ECC]})
+    assert (look.cell(first), look.cell(second)) == (("≈", "accent"), ("!", "bad"))

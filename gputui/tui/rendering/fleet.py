@@ -55,6 +55,8 @@ if TYPE_CHECKING:
     from gputui.model.history import History
 
 CELL, IDLE, ABSENT = "▇", "□", "·"
+HANGS: Part = ("≈", "accent")
+"""A GPU that looks busy at the power of an idle one."""
 LEAST = 0.01
 """Below which a cell is an outline, except where a task runs."""
 FILLED = (SlotState.IDLE, SlotState.BUSY, SlotState.FOREIGN)
@@ -121,7 +123,7 @@ class Look:
         if slot.state not in FILLED:
             return shape, role
         if kinds := self.alarms.get(slot.key):
-            return "!", alarm_role(kinds)
+            return HANGS if AlarmKind.HANGS in kinds else ("!", alarm_role(kinds))
         fraction = self.fraction([slot])
         if fraction is not None and slot.state is SlotState.BUSY:
             fraction = max(fraction, LEAST)
@@ -167,6 +169,7 @@ class Look:
                 for each in ((f" {shape}", role), (f" {name}", "dim"))
             ]
         idle: Line = [(f"  {IDLE} idle", "dim"), ("  !", "warn"), (" alarm", "dim")]
+        hangs: Line = [(f"  {HANGS[0]}", HANGS[1]), (" idle power", "dim")]
         absent: Line = [(f"  {ABSENT} no worker", "dim"), ("  ◆", "bad"), (" wrong GPU", "dim")]
         return [
             (f" {self.metric.name} ", "title"),
@@ -178,7 +181,7 @@ class Look:
             (" broken", "dim"),
             ("  ◌", "warn"),
             (" silent", "dim"),
-            *([] if self.metric is WHOSE else absent),
+            *([] if self.metric is WHOSE else (*hangs, *absent)),
         ]
 
 
@@ -211,6 +214,8 @@ class Row:
     def state(self) -> Part:
         """Its state for people, and the role of that."""
         now = self.look.now
+        if AlarmKind.HANGS in self.look.alarms.get(self.key, ()):
+            return f"{HANGS[0]} idle power", HANGS[1]
         return slot_state(self.slot, now) if self.slot else host_state(self.host, now)
 
     @property

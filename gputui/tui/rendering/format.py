@@ -164,8 +164,8 @@ def to_ascii(text: str) -> str:
     return text if text.isascii() else text.translate(_ASCII).encode("ascii", "replace").decode()
 
 
-_OWN = "╌–—…·•●○◐◔◌◆◇✖■□▲▼▾▸▴→←↑↓‖│─┌┐└┘├┤×°µ█▇▆▅▄▃▂▁▉▊▋▌▍▎▏▕▓▒░▚▞▤▥"
-_PLAIN = "---..**o%%.@+X#=^vv>^><^v\"|-++++++x'u#####==_###==-  #+.%%=="
+_OWN = "≈╌–—…·•●○◐◔◌◆◇✖■□▲▼▾▸▴→←↑↓‖│─┌┐└┘├┤×°µ█▇▆▅▄▃▂▁▉▊▋▌▍▎▏▕▓▒░▚▞▤▥"
+_PLAIN = "~---..**o%%.@+X#=^vv>^><^v\"|-++++++x'u#####==_###==-  #+.%%=="
 _ASCII = {
     **dict(zip(map(ord, _OWN), _PLAIN, strict=True)),
     **{0x2800 + dots: " .:+#####"[dots.bit_count()] for dots in range(256)},
