@@ -265,6 +265,47 @@ async def test_doctor_finds_a_firewall_and_whether_workers_go_through_ssh(
     ]
 
 
+def listeners(hosts: Namespaces, host: SshHost) -> str:
+    command = ["ip", "netns", "exec", hosts.namespace(host), "ss", "-Hltn"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.slow
+async def test_workers_go_through_the_connection_that_an_ssh_of_the_user_holds(
+    namespace_hosts: Namespaces, tmp_path: Path
+) -> None:
+    host, path = namespace_hosts.hosts[0], tmp_path / "master"
+    master = ["ssh", "-F", namespace_hosts.config, "-S", path]
+    subprocess.run([*master, "-f", "-N", "-M", host.name], check=True, stderr=subprocess.DEVNULL)
+    config = tmp_path / "ssh_config"
+    section = namespace_hosts.section(host).replace(host.address, "nowhere.invalid")
+    config.write_text(f"{section}  ControlPath {path}\n")
+    try:
+        with namespace_hosts.firewall(host, out=False):
+            line = Host(host.name, gpus=(), workers=1, tunnel=True)
+            async with came_up(config, line) as found:
+                assert found[host.name].reason == ""
+                assert found[host.name].state is HostState.READY
+                assert "127.0.0.1" in listeners(namespace_hosts, host)
+            assert "127.0.0.1" not in listeners(namespace_hosts, host)
+    finally:
+        subprocess.run([*master, "-O", "exit", host.name], stderr=subprocess.DEVNULL)
+
+
+@pytest.mark.slow
+async def test_workers_go_through_a_jump_host(namespace_hosts: Namespaces, tmp_path: Path) -> None:
+    host, jump, _ = namespace_hosts.hosts
+    config = tmp_path / "ssh_config"
+    config.write_text(
+        f"{namespace_hosts.section(jump)}{namespace_hosts.section(host)}  ProxyJump {jump.name}\n"
+    )
+    with namespace_hosts.firewall(host, out=False):
+        async with came_up(config, Host(host.name, gpus=())) as found:
+            assert found[host.name].reason == ""
+            (warning,) = found[host.name].warnings
+            assert "its workers go through its SSH connection: " in warning
+
+
 async def test_an_sshd_that_forwards_nothing_is_named_with_the_setting(
     namespace_hosts: Namespaces, tmp_path: Path
 ) -> None:
