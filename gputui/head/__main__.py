@@ -16,7 +16,7 @@ from gputui.errors import GputuiError, ProtocolError
 from gputui.head.head import Head
 from gputui.head.log_file import LogFile, log_to_file
 from gputui.model.snapshot import Severity
-from gputui.process.lifetime import dump_no_core, look_rarely
+from gputui.process.lifetime import dump_no_core, look_rarely, raise_file_limit
 from gputui.protocol import VERSION
 from gputui.protocol.shared import Refused
 from gputui.protocol.starter import ConfigureHead, Keep, Opened
@@ -62,6 +62,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 def main() -> int:
     """Run one cluster; returns the exit status."""
     dump_no_core()
+    raise_file_limit()
     try:
         config = decode(io.FileIO(0, closefd=False).readline(), ConfigureHead)
         if config.version != VERSION:

@@ -26,6 +26,8 @@ PR_SET_CHILD_SUBREAPER = 36
 END_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """Those that ask a process to end."""
 
+OPEN_FILES = 2**16
+"""More are of no use, and programs that close them all at their start would take long."""
 REAP_EVERY_S = 0.005
 
 NO_DUMP = 1
@@ -75,6 +77,12 @@ def die_with(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, number, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(0)
+
+
+def raise_file_limit() -> None:
+    """Allow more open files: each host, worker and client takes some, and some ways through SSH."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, OPEN_FILES), hard))
 
 
 def dump_no_core() -> None:

@@ -4,6 +4,8 @@ import contextlib
 import json
 import os
 import signal
+import socket
+import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -137,6 +139,26 @@ def test_a_head_that_is_killed_leaves_nothing_on_a_host_behind_ssh(
     os.kill(found(lambda: run.pid_of("head")), signal.SIGKILL)
     status, _, err = run.end()
     assert (status, "head is gone" in err) == (3, True), err
+    run.assert_nothing_left()
+
+
+@pytest.mark.slow
+def test_a_port_that_ssh_forwards_takes_nobody_without_the_clusters_certificate(
+    gputui: Command, shut: str
+) -> None:
+    run = Run(gputui, shut, "wait")
+    run.hanging_worker()
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    port = int(workers_of(gputui)[0].rpartition(":")[2])
+    with (
+        pytest.raises((ssl.SSLError, ConnectionError)),
+        socket.create_connection(("127.0.0.1", port), 10) as plain,
+        context.wrap_socket(plain) as stranger,
+    ):
+        stranger.recv(1)
+    (gputui.folder / "go").touch()
+    assert run.end()[0] == 0
     run.assert_nothing_left()
 
 

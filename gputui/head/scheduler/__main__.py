@@ -9,12 +9,11 @@ import faulthandler
 import gc
 import logging
 import os
-import resource
 from typing import TYPE_CHECKING
 
 from gputui.engine import dask_settings
 from gputui.process.background import Background
-from gputui.process.lifetime import die_with, dump_no_core
+from gputui.process.lifetime import die_with, dump_no_core, raise_file_limit
 from gputui.process.search_path import add_task_path
 from gputui.protocol.shared import DUMP_SIGNAL
 
@@ -60,7 +59,7 @@ async def _run(output_descriptor: int) -> None:
     logging.getLogger("distributed.comm.tcp").setLevel(logging.ERROR)
     dask_settings.apply(config.dask_config_json)
     tls.guard_ports()
-    _raise_file_limit()
+    raise_file_limit()
     try:
         scheduler = await Scheduler(config)
     except RuntimeError as error:
@@ -94,12 +93,6 @@ async def _serve(scheduler: "Scheduler", reporter: "Reporter", interval_s: float
     await tasks.close()
     for task in ended:
         task.result()
-
-
-def _raise_file_limit() -> None:
-    """Allow as many open files as this user may have: each worker and client takes some."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 if __name__ == "__main__":
