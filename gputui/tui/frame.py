@@ -177,7 +177,7 @@ class Frame(App[int]):
         """The name of the view that was in sight before."""
         self.wanted = ""
         """The name of the view that was asked for last."""
-        self._views: dict[str, View] = {}
+        self.visited: dict[str, View] = {}
         """Those that were visited."""
         self._was_back = False
         self.prompt = Prompt(self.focus_view, lambda found: self.say("  ".join(found)))
@@ -275,16 +275,12 @@ class Frame(App[int]):
     @property
     def view(self) -> View | None:
         """The view in sight."""
-        return self._views.get(self.current)
+        return self.visited.get(self.current)
 
     @property
     def current(self) -> str:
         """The name of the view in sight, "" before there is one."""
         return self.stage.current or ""
-
-    def visited(self, name: str) -> View:
-        """Return a view that was visited; raises KeyError for another."""
-        return self._views[name]
 
     async def show_view(self, name: str, key: str = "") -> None:
         """Bring a view into sight, and select the item with this key.
@@ -292,7 +288,7 @@ class Frame(App[int]):
         Where two are brought at once, the one asked for last stays.
         """
         self.wanted = name
-        view = self._views.get(name) or await self._make(name)
+        view = self.visited.get(name) or await self._make(name)
         if self.wanted == name != self.current:
             self.came_from, self.stage.current = self.current, name
         view.show(self.watched)
@@ -302,7 +298,7 @@ class Frame(App[int]):
     async def _make(self, name: str) -> View:
         kind = next(kind for kind in VIEWS if kind.name == name)
         view: View = kind.load()()
-        self._views[name] = view
+        self.visited[name] = view
         view.id, view.display = name, False
         self.know(kind)
         await self.stage.mount(view)
@@ -318,7 +314,7 @@ class Frame(App[int]):
 
         In steps, between which snapshots are taken and keys answered.
         """
-        if "fleet" not in self._views and self.stage.is_attached:  # else the screen has ended
+        if "fleet" not in self.visited and self.stage.is_attached:  # else the screen has ended
             await self._make("fleet")
         for kind in VIEWS:
             self.know(kind)
@@ -409,7 +405,7 @@ class Frame(App[int]):
 
     def _target(self, command: Command) -> "Frame | View":
         """Return the first argument of a command's functions: its view, or the frame."""
-        return self._views[command.view] if command.view else self
+        return self.visited[command.view] if command.view else self
 
     def why_not(self, command: Command) -> str:
         """Return why a command is unavailable now, or ""."""

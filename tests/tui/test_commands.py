@@ -85,7 +85,7 @@ async def test_every_command_can_be_called(
         await up(pilot)
         others = frozenset(app.workers)
         for command in [each for each in registry_of_all() if each.view == view]:
-            if view and app.view is not app._views.get(view):
+            if view and app.view is not app.visited.get(view):
                 await app.show_view(view)
             if command.name in ENDING:
                 continue

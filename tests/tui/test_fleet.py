@@ -352,7 +352,7 @@ async def test_a_sorted_table_shows_its_top_until_a_person_moves_away() -> None:
     on = Still(busy(1))
     async with showing(on, "gpu0") as pilot:
         await pilot.press(*":sort util", "enter")
-        table = on.app.visited("fleet").table
+        table = on.app.visited["fleet"].table
         await until(pilot, lambda: table.cursor == "h:gpu38")
         for sequence in range(2, 12):
             on.link.put(SnapshotTaken(busy(sequence)))

@@ -84,7 +84,7 @@ async def test_what_is_known_of_a_silent_worker_is_dim() -> None:
         await pilot.press("2")
         await sees(pilot, "● busy", "◌ silent 1m")
         roles = {
-            key: dict(on.app.visited("workers").table._draw(key)) for key in ("h:gpu0", "h:gpu1")
+            key: dict(on.app.visited["workers"].table._draw(key)) for key in ("h:gpu0", "h:gpu1")
         }
         assert roles["h:gpu0"]["   91"] == ""
         assert roles["h:gpu1"]["   92"] == "dim"

@@ -279,7 +279,7 @@ async def test_a_look_at_earlier_runs_does_not_end_the_reading_of_a_log(
     on = Still(cluster(FAILED))
     async with on.app.run_test(size=(120, 40)) as pilot:
         await on_runs(on, pilot)
-        on.app.visited("runs")._look_back()
+        on.app.visited["runs"]._look_back()
         await pilot.pause()
         waits.set()
         await sees(pilot, "the log of svd-1")

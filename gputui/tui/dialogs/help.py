@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
-from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
@@ -223,13 +222,12 @@ class Help(Page):
     def _write(self, wanted: str) -> None:
         self.text.update(page(self._sections, Palette.of(self.app), wanted))
 
-    async def on_key(self, event: events.Key) -> None:
-        """Begin to search; the rest is every page's own."""
-        typed = self._search.has_focus and event.key not in ("escape", "enter", "up", "down")
-        if event.key == "slash" and not typed:
-            self._search.display = True
-            self.set_focus(self._search)
-        elif not typed:
-            return
-        event.stop()
-        event.prevent_default()
+    async def take(self, key: str) -> bool:
+        """Begin to search, or change what is searched for; the rest is every page's."""
+        if self._search.has_focus and key not in ("escape", "enter", "up", "down"):
+            return False
+        if key != "slash":
+            return await super().take(key)
+        self._search.display = True
+        self.set_focus(self._search)
+        return True

@@ -57,6 +57,8 @@ class Modal(ModalScreen[Result]):
     Modal .choices { width: auto; height: 1; margin-top: 1; }
     """
 
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", show=False)]
+
     def __init__(self) -> None:
         super().__init__()
         self._stands = asyncio.Event()
@@ -83,10 +85,15 @@ class Modal(ModalScreen[Result]):
                 return
 
     async def on_key(self, event: events.Key) -> None:
-        """Carry out what a key is bound to; each kind's own handler comes first."""
+        """Carry out a key that the focused widget left: the kind's own, then a bound one."""
         event.stop()
-        if (bound := self.active_bindings.get(event.key)) is not None:
+        bound = self.active_bindings.get(event.key)
+        if not await self.take(event.key) and bound is not None:
             await self.app.run_action(bound.binding.action, bound.node)
+
+    async def take(self, key: str) -> bool:
+        """Carry out a key of this kind of dialog; return whether it was one."""
+        return False
 
     async def choose(self, key: str) -> None:
         """End with the choice of this key."""
@@ -127,17 +134,16 @@ class Page(Modal[None]):
         """Yield the widgets between the text and the keys."""
         yield from ()
 
-    async def on_key(self, event: events.Key) -> None:
+    async def take(self, key: str) -> bool:
         """Move through the text, or close it."""
-        event.stop()
-        event.prevent_default()
         scroll = self.query_one(VerticalScroll)
-        if event.key in ("home", "g"):
+        if key in ("home", "g"):
             scroll.scroll_home(animate=False)
-        elif event.key in ("end", "G"):
+        elif key in ("end", "G"):
             scroll.scroll_end(animate=False)
-        elif not self.scrolled(event.key):
+        elif not self.scrolled(key):
             self.dismiss(None)
+        return True
 
     def on_click(self, event: events.Click) -> None:
         """Close with a click outside it."""
@@ -231,18 +237,12 @@ class Dialog(Modal[str | None]):
         """Replace the text."""
         self._text.update("\n".join(map(safe, lines)))
 
-    async def on_key(self, event: events.Key) -> None:
-        """Take a choice by its key; move the text; leave with escape."""
-        if event.key == "enter" and isinstance(self.focused, Choice):
-            return
-        if event.key in self._choices:
-            await self.choose(event.key)
-        elif event.key == "escape":
-            self.dismiss(None)
-        elif not self.scrolled(event.key):
-            return
-        event.stop()
-        event.prevent_default()
+    async def take(self, key: str) -> bool:
+        """Take a choice by its key, or move the text; enter is for the focused choice."""
+        if key not in self._choices or (key == "enter" and isinstance(self.focused, Choice)):
+            return self.scrolled(key)
+        await self.choose(key)
+        return True
 
 
 async def confirm(app: Frame, title: str, lines: Lines | Fetch, *, dangerous: bool = False) -> bool:
@@ -275,20 +275,19 @@ class ScaleDialog(Dialog):
         lines = await self._preview(workers)
         return (f"{workers} workers   (+ - or type a number)", *lines)
 
-    async def on_key(self, event: events.Key) -> None:
-        """Change the number; other keys are for the dialog's own handler, which comes next."""
+    async def take(self, key: str) -> bool:
+        """Change the number; other keys are every dialog's."""
         typed = ""
-        if event.key in BY:
-            self.wanted = max(0, self.wanted + BY[event.key])
-        elif event.key == "backspace" or (event.key.isdecimal() and len(self._typed) < 5):
-            typed = self._typed[:-1] if event.key == "backspace" else self._typed + event.key
+        if key in BY:
+            self.wanted = max(0, self.wanted + BY[key])
+        elif key == "backspace" or (key.isdecimal() and len(self._typed) < 5):
+            typed = self._typed[:-1] if key == "backspace" else self._typed + key
             self.wanted = int(typed or 0)
         else:
-            return
+            return await super().take(key)
         self._typed = typed
         self._fetch(self._effect)
-        event.stop()
-        event.prevent_default()
+        return True
 
 
 class QuestionDialog(Dialog):
@@ -326,11 +325,9 @@ class QuestionDialog(Dialog):
         self.add_class("-open")
         self.set_focus(self._input or next(iter(self._choices.values())))
 
-    async def on_key(self, event: events.Key) -> None:
+    async def take(self, key: str) -> bool:
         """Take no key that was typed before the question can have been seen."""
-        if not self.has_class("-open"):
-            event.stop()
-            event.prevent_default()
+        return not self.has_class("-open") or await super().take(key)
 
     async def choose(self, key: str) -> None:
         """Answer."""
@@ -347,7 +344,6 @@ class Chooser(Modal[Result]):
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "dismiss(None)", show=False),
         Binding("j", "move('cursor_down')", show=False),
         Binding("k", "move('cursor_up')", show=False),
     ]

@@ -164,7 +164,6 @@ class RunDialog(Modal[StartRun | None]):
     """Choose a preset, set its parameters, run it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "dismiss(None)", show=False),
         Binding("ctrl+r", "run", show=False),
         Binding("ctrl+y", "copy", show=False),
     ]
@@ -242,19 +241,18 @@ class RunDialog(Modal[StartRun | None]):
         if parameters := self.query("#form Input, #form Select"):
             self.set_focus(parameters.first())  # at once: it gets the next key
 
-    async def on_key(self, event: events.Key) -> None:
+    async def take(self, key: str) -> bool:
         """Go to the next preset that begins with the letter typed into their list."""
-        letter = event.character or ""
-        if not self._presets.has_focus or not event.is_printable:
-            return
-        if not letter.isalpha():
+        if not self._presets.has_focus or len(key) > 1:
+            return False
+        if key.isdecimal():
             self._hint = "enter or tab goes to the parameters"
             self._show_outcome()
-            return
         here = self._presets.highlighted or 0
         after = [*range(here + 1, len(self._names)), *range(here)]
-        found = (place for place in after if self._names[place].startswith(letter))
+        found = (place for place in after if self._names[place].startswith(key))
         self._presets.highlighted = next(found, here)
+        return True
 
     async def _show_form(self, name: str) -> None:
         self._shown = name

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from textual import events, work
+from textual import work
 from textual.content import Content
 
 from gputui.errors import HeadError
@@ -53,13 +53,12 @@ class Why(Page):
         events = tuple(self._watched.events)
         return verdicts(Evidence(snapshot, found.hosts, found.scheduler, events))
 
-    async def on_key(self, event: events.Key) -> None:
-        """Ask again, or copy; the rest is every page's own."""
-        if event.key == "r":
+    async def take(self, key: str) -> bool:
+        """Ask again, or copy; the rest is every page's."""
+        if key == "r":
             self._ask()
-        elif event.key == "y":
+        elif key == "y":
             self.app.copy_to_clipboard("\n".join(as_lines(self._found)))
         else:
-            return
-        event.stop()
-        event.prevent_default()
+            return await super().take(key)
+        return True

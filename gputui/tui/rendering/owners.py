@@ -85,17 +85,15 @@ class GpuSum:
         return sum(device.power_w or 0.0 for _, device in self.devices)
 
 
-def by_user(devices: Iterable[tuple[str, DeviceReading]], now: float) -> list[GpuSum]:
-    """Return every user, those with the most GPUs first; one GPU may have several users."""
-    return gpu_sums(devices, now, lambda name, device: users(device))
-
-
 def gpu_sums(
     devices: Iterable[tuple[str, DeviceReading]],
     now: float,
-    names: Callable[[str, DeviceReading], Iterable[str]],
+    names: Callable[[str, DeviceReading], Iterable[str]] = lambda name, device: users(device),
 ) -> list[GpuSum]:
-    """Return the sum over the devices of each name; those with the most GPUs first."""
+    """Return the sum over the devices of each name, by default of each user.
+
+    Those with the most GPUs come first; one GPU may have several names.
+    """
     found: dict[str, list[tuple[str, DeviceReading]]] = defaultdict(list)
     for name, device in devices:
         for each in names(name, device):

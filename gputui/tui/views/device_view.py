@@ -54,10 +54,6 @@ def processes_of(slot: Slot) -> Sequence[DeviceProcess]:
     ]
 
 
-def _is(slot: Slot, key: str) -> bool:
-    return slot.key == key or any(worker.name == key for worker in slot.workers)
-
-
 class DeviceView(View):
     """A GPU, its processes, its worker, and the end of its log."""
 
@@ -96,7 +92,10 @@ class DeviceView(View):
     def show(self, watched: Watched) -> None:
         """Draw the newest readings of the slot, or of the one that the worker is on."""
         key, (width, height) = self._key, self.size
-        slot = self.slot = next((slot for slot in watched.slots if _is(slot, key)), None)
+        named = (
+            (slot, (slot.key, *(each.name for each in slot.workers))) for slot in watched.slots
+        )
+        slot = self.slot = next((slot for slot, names in named if key in names), None)
         for part in (self.processes, self._worker, self._log):
             part.display = slot is not None
         if slot is None or watched.snapshot is None:

@@ -10,7 +10,7 @@ from gputui.tui.filter import Fields
 from gputui.tui.rendering import Line, fitted
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.columns import Column, text_column
-from gputui.tui.rendering.owners import GpuSum, by_user, owner_line
+from gputui.tui.rendering.owners import GpuSum, gpu_sums, owner_line
 from gputui.tui.views.listing import Listing, order_commands
 from gputui.tui.watched import Watched
 
@@ -54,7 +54,7 @@ class UsersView(Listing[GpuSum]):
     def values(self, watched: Watched) -> Iterable[GpuSum]:
         """Return all users, those with the most GPUs first."""
         now = watched.snapshot.taken_at if watched.snapshot else 0.0
-        return by_user(((slot.key, slot.device) for slot in watched.slots if slot.device), now)
+        return gpu_sums(((slot.key, slot.device) for slot in watched.slots if slot.device), now)
 
     def about(self, value: GpuSum, width: int, height: int) -> list[Line]:
         """Describe each GPU that the user has."""

@@ -5,7 +5,6 @@ from collections import deque
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from gputui.model.plain_text import safe
@@ -15,8 +14,6 @@ if TYPE_CHECKING:
 
 
 LINES_KEPT = 20_000
-NEWEST = 2_000
-"""Lines in which the end of one worker's log is looked for."""
 LONGEST_LINE = 4_000
 """Characters of a line that are kept; more of one cannot be read on a screen."""
 
@@ -144,6 +141,5 @@ class LogBook:
         self._added += 1
 
     def last(self, worker: str, number: int) -> list[LogLine]:
-        """Return the last lines of a worker, as far as they are among the newest of all."""
-        newest = islice(reversed(self.lines), NEWEST)
-        return list(islice((line for line in newest if line.worker == worker), number))[::-1]
+        """Return the last lines of a worker."""
+        return [line for line in self.lines if line.worker == worker][-number:]
