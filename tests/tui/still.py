@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
 
 from textual._context import visible_screen_stack
@@ -100,10 +100,11 @@ async def until(pilot: "Pilot[int]", condition: Callable[[], object]) -> None:
 
 @contextlib.asynccontextmanager
 async def showing(
-    on: Any, *texts: str, size: tuple[int, int] = (80, 24)
+    on: Any, *texts: str, keys: Iterable[str] = (), size: tuple[int, int] = (80, 24)
 ) -> "AsyncIterator[Pilot[int]]":
-    """Run the app of `on` in a terminal of this size, from when the texts are on it."""
+    """Run the app of `on` in a terminal of this size, from when these keys show these texts."""
     async with on.app.run_test(size=size) as pilot:
+        await pilot.press(*keys)
         await sees(pilot, *texts)
         yield pilot
 

@@ -260,9 +260,7 @@ async def test_a_refused_host_is_found_by_a_filter() -> None:
     waiting = host("w", state=HostState.CONNECTING)
     seen = two_hosts()
     on = Still(replace(seen, hosts=(refused, waiting, *seen.hosts)))
-    async with on.app.run_test(size=(120, 24)) as pilot:
-        await pilot.press("1")
-        await sees(pilot, "gpu0", "no route")
+    async with showing(on, "gpu0", "no route", keys="1", size=(120, 24)) as pilot:
         for text in ("state:failed", "host:r", "route", "!gpu !connecting"):
             await pilot.press("slash", *text, "enter")
             await sees(pilot, "no route", "0 of 4 GPUs on 1 host")

@@ -80,9 +80,7 @@ async def test_what_is_known_of_a_silent_worker_is_dim() -> None:
         worker(1, state=WorkerState.SILENT, cpu_percent=92.0, silent_for_s=70.0),
     )
     on = Still(snapshot(host("h", device(0), device(1)), workers=workers))
-    async with on.app.run_test(size=(120, 24)) as pilot:
-        await pilot.press("2")
-        await sees(pilot, "● busy", "◌ silent 1m")
+    async with showing(on, "● busy", "◌ silent 1m", keys="2", size=(120, 24)):
         roles = {
             key: dict(on.app.visited["workers"].table._draw(key)) for key in ("h:gpu0", "h:gpu1")
         }
@@ -102,9 +100,7 @@ async def test_room_that_workers_leave_goes_to_what_the_gpu_of_one_does() -> Non
 
 async def test_workers_are_filtered_sorted_and_turned_around() -> None:
     screen = Still(cluster())
-    async with screen.app.run_test(size=(120, 24)) as pilot:
-        await pilot.press("2")
-        await sees(pilot, "h:gpu1")
+    async with showing(screen, "h:gpu1", keys="2", size=(120, 24)) as pilot:
         assert screen.app.view is not None
         screen.app.view.filter("state:crashed")
         await sees(pilot, "1 of 3 workers")
@@ -123,9 +119,7 @@ async def test_workers_are_filtered_sorted_and_turned_around() -> None:
 
 async def test_a_filter_that_cannot_be_read_changes_nothing() -> None:
     screen = Still(cluster())
-    async with screen.app.run_test(size=(120, 24)) as pilot:
-        await pilot.press("2")
-        await sees(pilot, "h:gpu1")
+    async with showing(screen, "h:gpu1", keys="2", size=(120, 24)):
         assert screen.app.view is not None
         assert "a number must follow" in screen.app.view.filter("cpu<fast")
         assert screen.app.view.filter_text == ""
@@ -135,9 +129,7 @@ async def test_events_are_shown_the_newest_first() -> None:
     screen = Still(cluster())
     screen.happen(1, "h", "ready: 3 GPUs")
     screen.happen(2, "h:gpu1", "killed (signal 9)", "error")
-    async with screen.app.run_test(size=(100, 24)) as pilot:
-        await pilot.press("5")
-        await sees(pilot, "ready: 3 GPUs", "2 events")
+    async with showing(screen, "ready: 3 GPUs", "2 events", keys="5", size=(100, 24)) as pilot:
         text = seen(pilot)
         assert text.index("killed (signal 9)") < text.index("ready: 3 GPUs")
         assert "✖ h:gpu1" in text
@@ -146,9 +138,7 @@ async def test_events_are_shown_the_newest_first() -> None:
 async def test_an_event_leads_to_what_it_is_about() -> None:
     screen = Still(cluster())
     screen.happen(1, "h:gpu0", "restarted")
-    async with screen.app.run_test(size=(100, 30)) as pilot:
-        await pilot.press("5")
-        await sees(pilot, "restarted")
+    async with showing(screen, "restarted", keys="5", size=(100, 30)) as pilot:
         await pilot.press("enter")
         await sees(pilot, "fleet › h › h:gpu0")
 
@@ -157,9 +147,7 @@ async def test_a_gpu_in_full_shows_readings_processes_worker_and_log() -> None:
     screen = Still(cluster())
     screen.log("h:gpu0", "its own line")
     screen.log("h:gpu1", "a line of another")
-    async with screen.app.run_test(size=(100, 40)) as pilot:
-        await pilot.press("2")
-        await sees(pilot, "gpu0")
+    async with showing(screen, "gpu0", keys="2", size=(100, 40)) as pilot:
         await pilot.press("enter")
         await sees(
             pilot, "GPU-h-0", "POWER 70 W", "400 W", "mira", "python train.py", "its own line"
@@ -170,9 +158,7 @@ async def test_a_gpu_in_full_shows_readings_processes_worker_and_log() -> None:
 async def test_our_process_leads_to_its_log_and_back() -> None:
     screen = Still(cluster())
     screen.log("h:gpu0", "its own line")
-    async with screen.app.run_test(size=(100, 40)) as pilot:
-        await pilot.press("2")
-        await sees(pilot, "gpu0")
+    async with showing(screen, "gpu0", keys="2", size=(100, 40)) as pilot:
         await pilot.press("enter")
         await sees(pilot, "python train.py")
         await pilot.press("enter")
@@ -185,9 +171,7 @@ async def test_our_process_leads_to_its_log_and_back() -> None:
 
 async def test_another_person_s_process_has_no_log() -> None:
     screen = Still(cluster())
-    async with screen.app.run_test(size=(100, 40)) as pilot:
-        await pilot.press("2")
-        await sees(pilot, "gpu0")
+    async with showing(screen, "gpu0", keys="2", size=(100, 40)) as pilot:
         await pilot.press("enter")
         await sees(pilot, "python train.py")
         await pilot.press("j", "enter")
@@ -204,9 +188,7 @@ async def test_a_gpu_that_is_gone_is_said_to_be() -> None:
 async def test_a_gpu_that_goes_takes_its_processes_and_log_along() -> None:
     screen = Still(cluster())
     screen.log("h:gpu0", "its own line")
-    async with screen.app.run_test(size=(100, 40)) as pilot:
-        await pilot.press("2")
-        await sees(pilot, "gpu0")
+    async with showing(screen, "gpu0", keys="2", size=(100, 40)) as pilot:
         await pilot.press("enter")
         await sees(pilot, "python train.py", "its own line")
         screen.link.put(SnapshotTaken(replace(cluster(), hosts=(), workers=(), sequence=99)))
@@ -223,9 +205,7 @@ async def test_a_second_worker_on_a_gpu_has_its_own_log_and_time() -> None:
     screen = Still(snapshot(host("h", gpu), workers=(worker(), second)))
     screen.log("h:gpu0", "of the first")
     screen.log("h:gpu0.1", "of the second")
-    async with screen.app.run_test(size=(120, 50)) as pilot:
-        await pilot.press("2")
-        await sees(pilot, "h:gpu0.1")
+    async with showing(screen, "h:gpu0.1", keys="2", size=(120, 50)) as pilot:
         await pilot.press("G")
         await sees(pilot, "of the second")
         await sees_not(pilot, "of the first")
@@ -233,9 +213,7 @@ async def test_a_second_worker_on_a_gpu_has_its_own_log_and_time() -> None:
 
 async def test_runs_show_progress_result_and_its_plot() -> None:
     screen = Still(cluster())
-    async with screen.app.run_test(size=(120, 40)) as pilot:
-        await pilot.press("6")
-        await sees(pilot, "25%", "✔ done", "● running")
+    async with showing(screen, "25%", "✔ done", "● running", keys="6", size=(120, 40)) as pilot:
         await pilot.press("j")
         await sees(pilot, "rows=20000", "900, 40, 3, 1", "2 workers restarted during it")
         await sees(pilot, "┤", "1.25e-15")
@@ -243,9 +221,7 @@ async def test_runs_show_progress_result_and_its_plot() -> None:
 
 async def test_a_run_is_cancelled_after_asking() -> None:
     screen = Still(cluster())
-    async with screen.app.run_test(size=(120, 40)) as pilot:
-        await pilot.press("6")
-        await sees(pilot, "● running")
+    async with showing(screen, "● running", keys="6", size=(120, 40)) as pilot:
         await pilot.press("x")
         await sees(pilot, "Cancel mean (r2)?")
         await pilot.press("y")
@@ -254,9 +230,7 @@ async def test_a_run_is_cancelled_after_asking() -> None:
 
 async def test_a_run_that_ended_cannot_be_cancelled() -> None:
     screen = Still(cluster())
-    async with screen.app.run_test(size=(120, 40)) as pilot:
-        await pilot.press("6")
-        await sees(pilot, "● running")
+    async with showing(screen, "● running", keys="6", size=(120, 40)) as pilot:
         await pilot.press("j", "x")
         await sees(pilot, "cancel: the run is done")
         assert not isinstance(screen.app.screen, Dialog)
@@ -264,9 +238,7 @@ async def test_a_run_that_ended_cannot_be_cancelled() -> None:
 
 async def test_a_run_is_copied_as_the_command_without_a_screen() -> None:
     screen = Still(cluster())
-    async with screen.app.run_test(size=(120, 40)) as pilot:
-        await pilot.press("6")
-        await sees(pilot, "● running")
+    async with showing(screen, "● running", keys="6", size=(120, 40)) as pilot:
         await pilot.press("j", "y")
         await until(pilot, lambda: screen.app.clipboard)
         assert screen.app.clipboard == "gputui --attach lab --run svd -p rows=20000"

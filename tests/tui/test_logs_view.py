@@ -7,7 +7,7 @@ from textual.pilot import Pilot
 from gputui.protocol.frontend import SubscribeLogs
 from gputui.tui.widgets.logbook import LogBook
 from tests.tui.build import device, host, snapshot, worker
-from tests.tui.still import Still, seen, sees, sees_not, until
+from tests.tui.still import Still, seen, sees, sees_not, showing, until
 
 HOSTS = (host("h", device(0), device(1)),)
 WORKERS = (worker(0), worker(1))
@@ -38,18 +38,14 @@ async def test_lines_are_asked_for_once_by_the_first_that_shows_them() -> None:
 
 async def test_lines_of_all_workers_are_merged_and_followed() -> None:
     screen = still(100)
-    async with screen.app.run_test(size=(80, 24)) as pilot:
-        await pilot.press("4")
-        await sees(pilot, "line 099.", "h:gpu0", "h:gpu1", "following")
+    async with showing(screen, "line 099.", "h:gpu0", "h:gpu1", "following", keys="4") as pilot:
         screen.log("h:gpu0", "the newest")
         await sees(pilot, "the newest")
 
 
 async def test_scrolling_up_stops_following_until_it_is_asked_for_again() -> None:
     screen = still(100)
-    async with screen.app.run_test(size=(80, 24)) as pilot:
-        await pilot.press("4")
-        await sees(pilot, "line 099.")
+    async with showing(screen, "line 099.", keys="4") as pilot:
         await pilot.press("k", "k", "k")
         await sees(pilot, "line 096.", "stopped")
         screen.log("h:gpu0", *(f"new {number}" for number in range(50)))
@@ -82,9 +78,7 @@ async def test_lines_that_are_let_go_do_not_move_those_that_are_read() -> None:
 
 async def test_a_filter_that_is_let_go_leaves_the_place() -> None:
     screen = still(100)
-    async with screen.app.run_test(size=(80, 24)) as pilot:
-        await pilot.press("4")
-        await sees(pilot, "line 099.")
+    async with showing(screen, "line 099.", keys="4") as pilot:
         await pilot.press("g", "pagedown", "slash", *"gpu0", "enter")
         await sees_not(pilot, "line 019.")
         top = lines_seen(pilot)[0]
@@ -95,9 +89,7 @@ async def test_a_filter_that_is_let_go_leaves_the_place() -> None:
 
 async def test_home_and_end_go_to_the_oldest_and_the_newest_line() -> None:
     screen = still(100)
-    async with screen.app.run_test(size=(80, 24)) as pilot:
-        await pilot.press("4")
-        await sees(pilot, "line 099.")
+    async with showing(screen, "line 099.", keys="4") as pilot:
         await pilot.press("g")
         await sees(pilot, "line 000.")
         await pilot.press("G")
@@ -106,9 +98,7 @@ async def test_home_and_end_go_to_the_oldest_and_the_newest_line() -> None:
 
 async def test_one_worker_s_lines_are_shown_alone() -> None:
     screen = still(20)
-    async with screen.app.run_test(size=(80, 24)) as pilot:
-        await pilot.press("4")
-        await sees(pilot, "line 019.")
+    async with showing(screen, "line 019.", keys="4") as pilot:
         screen.app.go_to("logs", "h:gpu1")
         await sees_not(pilot, "line 018.")
         await sees(pilot, "line 019.", "h:gpu1 · 10 lines")
@@ -118,9 +108,7 @@ async def test_one_worker_s_lines_are_shown_alone() -> None:
 
 async def test_a_worker_is_picked_from_a_list_or_by_name() -> None:
     screen = still(20)
-    async with screen.app.run_test(size=(80, 24)) as pilot:
-        await pilot.press("4")
-        await sees(pilot, "line 019.")
+    async with showing(screen, "line 019.", keys="4") as pilot:
         await pilot.press("b")
         await sees(pilot, "Show the lines of")
         await pilot.press("j", "j", "enter")
@@ -133,9 +121,7 @@ async def test_a_worker_is_picked_from_a_list_or_by_name() -> None:
 
 async def test_a_search_finds_steps_and_marks() -> None:
     screen = still(100)
-    async with screen.app.run_test(size=(80, 24)) as pilot:
-        await pilot.press("4")
-        await sees(pilot, "line 099.")
+    async with showing(screen, "line 099.", keys="4") as pilot:
         await pilot.press(*":search line 04", "enter")
         await sees(pilot, "line 049.", "search line 04")
         await pilot.press("N")
@@ -146,9 +132,7 @@ async def test_a_search_finds_steps_and_marks() -> None:
 
 async def test_a_filter_that_is_let_go_leaves_its_matches_to_step_through() -> None:
     screen = still(100)
-    async with screen.app.run_test(size=(80, 24)) as pilot:
-        await pilot.press("4")
-        await sees(pilot, "line 099.")
+    async with showing(screen, "line 099.", keys="4") as pilot:
         await pilot.press("slash", *"048", "enter")
         await sees_not(pilot, "line 099.")
         await pilot.press("escape", "N")
@@ -159,9 +143,7 @@ async def test_a_filter_that_is_let_go_leaves_its_matches_to_step_through() -> N
 
 async def test_a_search_for_what_is_not_there_says_so() -> None:
     screen = still(10)
-    async with screen.app.run_test(size=(80, 24)) as pilot:
-        await pilot.press("4")
-        await sees(pilot, "line 009.")
+    async with showing(screen, "line 009.", keys="4") as pilot:
         await pilot.press("colon", *"search nowhere", "enter")
         await sees(pilot, "no line matches 'nowhere'")
 
@@ -169,9 +151,7 @@ async def test_a_search_for_what_is_not_there_says_so() -> None:
 async def test_times_and_wrapping_can_be_turned() -> None:
     screen = still()
     screen.log("h:gpu0", "a" * 70 + "the end of it")
-    async with screen.app.run_test(size=(80, 24)) as pilot:
-        await pilot.press("4")
-        await sees(pilot, ":20 ", "aaaa")
+    async with showing(screen, ":20 ", "aaaa", keys="4") as pilot:
         assert "the end of it" not in seen(pilot)
         await pilot.press("w")
         await sees(pilot, "the end of it")
@@ -189,9 +169,7 @@ async def test_control_sequences_are_shown_and_not_obeyed() -> None:
 
 async def test_a_filter_shows_matching_lines_only() -> None:
     screen = still(20)
-    async with screen.app.run_test(size=(80, 24)) as pilot:
-        await pilot.press("4")
-        await sees(pilot, "line 019.")
+    async with showing(screen, "line 019.", keys="4") as pilot:
         assert screen.app.view is not None
         screen.app.view.filter("!gpu1 01")
         await sees_not(pilot, "line 019.", "line 008.")

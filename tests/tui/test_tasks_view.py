@@ -84,9 +84,7 @@ async def test_the_lanes_in_sight_are_counted_once_they_have_room() -> None:
 
 async def test_a_pace_is_shown_once_it_is_known() -> None:
     screen = Still(busy())
-    async with screen.app.run_test(size=(100, 24)) as pilot:
-        await pilot.press("3")
-        await sees(pilot, "TASK STREAM")
+    async with showing(screen, "TASK STREAM", keys="3", size=(100, 24)) as pilot:
         later = replace(GROUPS[0], waiting=10, memory=70)
         screen.link.put(
             SnapshotTaken(replace(busy(), sequence=2, taken_at=EPOCH + 4, groups=(later,)))
@@ -96,9 +94,7 @@ async def test_a_pace_is_shown_once_it_is_known() -> None:
 
 async def test_one_moves_through_the_lanes() -> None:
     screen = Still(busy(60))
-    async with screen.app.run_test(size=(80, 24)) as pilot:
-        await pilot.press("3")
-        await sees(pilot, "lanes 1–13 of 60")
+    async with showing(screen, "lanes 1–13 of 60", keys="3") as pilot:
         await pilot.press("G")
         await sees(pilot, "lanes 48–60 of 60", "h:gpu59")
         await pilot.press("g", *"jjjjjjjjjjjjjj")
@@ -109,9 +105,7 @@ async def test_one_moves_through_the_lanes() -> None:
 
 async def test_a_filter_leaves_the_lanes_that_match() -> None:
     screen = Still(busy(12))
-    async with screen.app.run_test(size=(80, 24)) as pilot:
-        await pilot.press("3")
-        await sees(pilot, "of 12")
+    async with showing(screen, "of 12", keys="3") as pilot:
         assert screen.app.view is not None
         screen.app.view.filter("gpu1")
         await sees(pilot, "lanes 1–3 of 3  /gpu1")
