@@ -10,7 +10,7 @@ from gputui.tui.rendering.fleet import HOST_COLUMNS, Look, Row
 from gputui.tui.rendering.palette import Palette
 from gputui.tui.rendering.work import RunRow, fleet_lines
 from gputui.tui.views.tasks_view import legend, progress_lines
-from gputui.tui.watched import FINE_KEPT, Throughput
+from gputui.tui.watched import FINE_KEPT, Throughput, Watched
 from tests.series import ScreensHistory
 from tests.tui.build import EPOCH, device, host, snapshot
 
@@ -61,11 +61,17 @@ def history(*percents: float) -> ScreensHistory:
     return found
 
 
+def watched(kept: ScreensHistory) -> Watched:
+    found = Watched(snapshot())
+    found.history = kept
+    return found
+
+
 def test_a_run_is_shown_with_what_the_gpus_did_meanwhile() -> None:
     found = history(90, 90, 20, 40, 60, 90, 90)
     assert found.together(Metric.UTILIZATION, 5, 2) == [10, 20, 30]
     run = RunStatus("r", "svd", (), RunState.DONE, EPOCH - 5, EPOCH - 2)
-    lines = fleet_lines(RunRow.at(run, EPOCH), found, EPOCH, 60, on_gpus=True)
+    lines = fleet_lines(watched(found), RunRow.at(run, EPOCH), 60)
     assert "UTIL 20 % on average" in "".join(text for line in lines for text, _ in line)
     assert {cells(line) for line in lines[1:]} == {60}
 
@@ -74,7 +80,7 @@ def test_what_was_not_read_of_a_run_is_missing_not_zero() -> None:
     assert history(40, 40).together(Metric.UTILIZATION, 4, 0) == [None, None, 20, 20]
     run = RunStatus("r", "svd", (), RunState.DONE, EPOCH - 9000, EPOCH - 8000)
     kept = history(40, 40, 40, 40)
-    assert fleet_lines(RunRow.at(run, EPOCH), kept, EPOCH, 60, on_gpus=True) == []
+    assert fleet_lines(watched(kept), RunRow.at(run, EPOCH), 60) == []
 
 
 def test_a_long_run_is_shown_by_ten_seconds() -> None:

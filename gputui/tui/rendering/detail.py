@@ -7,7 +7,6 @@ graphs are as many side by side as leave room for what is below them.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from gputui.model import series
 from gputui.model.claim_text import claim_text
@@ -29,9 +28,6 @@ from gputui.tui.rendering.metrics import (
 from gputui.tui.rendering.owners import owner_line
 from gputui.tui.watched import Watched
 from gputui.tui.widgets.logbook import LogLine
-
-if TYPE_CHECKING:
-    from gputui.model.history import History
 
 LEAST_LINES = 6
 """Fewest lines for a GPU in full."""
@@ -147,7 +143,7 @@ def least_graph_lines(slot: Slot, width: int, height: int) -> int:
     return _least(number, graphs_side_by_side(number, width, height)) if number else 0
 
 
-def graph_lines(slot: Slot, history: "History", span: Span, width: int, height: int) -> list[Line]:
+def graph_lines(watched: Watched, slot: Slot, span: Span, width: int, height: int) -> list[Line]:
     """Return a slot's graphs in at most so many lines, over a line that says when."""
     graphs = graphs_of(slot)
     if not graphs or width < LEAST_GRAPH:
@@ -161,7 +157,7 @@ def graph_lines(slot: Slot, history: "History", span: Span, width: int, height: 
     for first in range(0, len(graphs), abreast):
         shelf = graphs[first : first + abreast]
         blocks = [
-            drawn.lines(history.steps(drawn.key, drawn.metric, span, 2 * each), each, rows)
+            drawn.lines(watched.history.steps(drawn.key, drawn.metric, span, 2 * each), each, rows)
             for drawn in shelf
         ]
         lines += [side_by_side(parts) for parts in zip(*blocks, strict=True)]
@@ -277,7 +273,7 @@ def detail_lines(watched: Watched, slot: Slot, span: Span, width: int, height: i
     room = height - len(head)
     least = least_graph_lines(slot, width, room - min(len(below), room // 3))
     most = max(least, room - len(below) - min(4, len(log)))
-    graphs = graph_lines(slot, watched.history, span, width, min(room, most))
+    graphs = graph_lines(watched, slot, span, width, min(room, most))
     return [*head, *graphs, *beneath(below, log, width, room - len(graphs))][:height]
 
 

@@ -8,7 +8,6 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import TYPE_CHECKING
 
 from gputui.model.failure import Failure
 from gputui.model.series import Metric
@@ -26,7 +25,7 @@ from gputui.tui.rendering import Line, Part, fitted, gauge, wrapped
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.detail import GAP, ROWS, Graph, side_by_side
 from gputui.tui.rendering.metrics import silence
-from gputui.tui.watched import Throughput
+from gputui.tui.watched import Throughput, Watched
 from gputui.tui.widgets.logbook import message_of
 
 NAME_CELLS, COUNT_CELLS, RATE_CELLS = 16, 29, 9
@@ -172,9 +171,6 @@ def last_took_s(run: RunStatus, runs: Iterable[RunStatus]) -> float | None:
     began_at, ended_at = max(before, default=(0.0, None))
     return None if ended_at is None else ended_at - began_at
 
-
-if TYPE_CHECKING:
-    from gputui.model.history import History
 
 MARKS = {
     RunState.STARTING: ("◔", "accent"),
@@ -341,19 +337,18 @@ LINES = ROWS + 3
 """Lines of the graphs of all GPUs, with their titles and the times below."""
 
 
-def fleet_lines(
-    row: RunRow, history: "History", now: float, width: int, *, on_gpus: bool
-) -> list[Line]:
+def fleet_lines(watched: Watched, row: RunRow, width: int) -> list[Line]:
     """Return graphs of all GPUs, or CPU workers, during a run, next to each other.
 
     They go from its start to its end; nothing where that was not read.
     """
-    run, cells = row.run, (width - GAP) // 2
+    assert watched.snapshot is not None
+    run, cells, now = row.run, (width - GAP) // 2, watched.snapshot.taken_at
     begun_s, ended_s = now - run.started_at, now - (run.ended_at or now)
     blocks: list[list[Line]] = []
-    busy = "UTIL" if on_gpus else "CPU"
+    gpus, busy = ("GPUS", "UTIL") if watched.on_gpus else ("WORKERS", "CPU")
     for title, metric in ((busy, Metric.UTILIZATION), ("MEM", Metric.MEMORY)):
-        values = history.together(metric, begun_s, ended_s)
+        values = watched.history.together(metric, begun_s, ended_s)
         known = [value for value in values if value is not None]
         if len(known) < LEAST_READINGS:
             return []
@@ -362,7 +357,7 @@ def fleet_lines(
     took = fmt.elapsed(row.took_s)
     times: Line = [("0:00" + took.rjust(cells - 4), "dim")]
     lines = [side_by_side(parts) for parts in zip(*blocks, strict=True)]
-    return [[("GPUS" if on_gpus else "WORKERS", "heading")], *lines, side_by_side([times, times])]
+    return [[(gpus, "heading")], *lines, side_by_side([times, times])]
 
 
 def _stretched(values: Sequence[float | None], number: int) -> list[float | None]:

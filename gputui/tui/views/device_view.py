@@ -103,7 +103,7 @@ class DeviceView(View):
             self._listed = {}
             return
         room = max(least_graph_lines(slot, width, height // 2), height // 2)
-        graphs = graph_lines(slot, watched.history, self.span, width, room)
+        graphs = graph_lines(watched, slot, self.span, width, room)
         self._readings.put_whole([*head_lines(watched, slot, self.span, width), *graphs])
         self._worker.put_whole(facts(slot, watched.snapshot.taken_at))
         self._show_processes(slot)

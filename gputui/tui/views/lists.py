@@ -288,7 +288,7 @@ class WorkersView(Listing[WorkerStatus]):
             return lines
         self.screen_app.head.follow_logs()
         left = room - len(lines) - LOG_LINES
-        graphs = graph_lines(slot, watched.history, Span.MINUTES_2, width, left)
+        graphs = graph_lines(watched, slot, Span.MINUTES_2, width, left)
         log = log_of(watched, slot, value.name)
         return [*graphs, *beneath(lines, log, width, room - len(graphs))]
 

@@ -160,15 +160,13 @@ class RunsView(Listing[RunRow]):
         lines = run_lines(value, width, self._log(run), command, self._defaults(run), then_s)
         if is_program(run.preset) and run.failure is None and (said := self._log(run)):
             lines += [(), *(line for text in said for line in wrapped(text, width))]
-        gpus: list[Line] = []
+        gpus = fleet_lines(watched, value, width) if snapshot else []
+        if run.state.ended or is_program(run.preset):
+            snapshot = None
         if snapshot is not None:
-            now, on_gpus = snapshot.taken_at, watched.on_gpus
-            gpus = fleet_lines(value, watched.history, now, width, on_gpus=on_gpus)
-        goes_on = snapshot is not None and not (run.state.ended or is_program(run.preset))
-        if snapshot is not None and goes_on:
             lines += [queue_line(run, snapshot), *waiting_lines(snapshot, width)]
         room = max(LEAST_FIGURE, height - len(lines) - 1 - (LINES + 1 if gpus else 0))
-        if snapshot is not None and goes_on:
+        if snapshot is not None:
             lines += [(), *progress_lines(snapshot.groups, watched.throughput, width, room)]
         elif (figure := figure_of(run.result_json)) is not None:
             lines += [(), *figure_lines(figure, width, room, self._text.palette.flat)]
