@@ -26,7 +26,6 @@ from gputui.tui.preferences import Remembered
 from gputui.tui.rendering.palette import OKABE_ITO, WITHOUT_COLOUR, signals
 from gputui.tui.terminal.driver import CellDriver, draw_again, notify_person
 from gputui.tui.watched import Watched
-from gputui.tui.widgets.bars import Keys
 
 if TYPE_CHECKING:
     from gputui.protocol.frontend import Asked, ToFrontend
@@ -276,10 +275,10 @@ class ScreenApp(Frame):
             if isinstance(top, ModalScreen):
                 await cast("Modal[object]", top).stands()
 
-    async def on_keys_pressed(self, event: Keys.Pressed) -> None:
-        """Call the command of a key that was clicked."""
+    async def action_press_printed(self, name: str) -> None:
+        """Carry out the command of a key, by its name as it is printed on a keyboard."""
         commands = self.registry.in_view(self.current)
-        await self.press(next(each.key for each in commands if key_name(each.key) == event.key))
+        await self.press(next(each.key for each in commands if key_name(each.key) == name))
 
     async def action_quit(self) -> None:
         """Ask whether the cluster stays, also when Textual's own quit is used."""

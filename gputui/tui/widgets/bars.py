@@ -15,7 +15,6 @@ from rich.cells import cell_len
 from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical
-from textual.message import Message
 
 from gputui.model.alarms import Alarm, AlarmKind, without_workers
 from gputui.model.series import Metric, Span
@@ -39,18 +38,11 @@ MOST_SAID = 4
 class Keys(Pane):
     """The lines of keys; a click on one of them presses it."""
 
-    class Pressed(Message):
-        """A key was clicked, by its name as it is printed on a keyboard."""
-
-        def __init__(self, key: str) -> None:
-            super().__init__()
-            self.key = key
-
-    def on_click(self, event: events.Click) -> None:
+    async def on_click(self, event: events.Click) -> None:
         """Press the key at or before the place of the click."""
         event.stop()
         if key := key_at(self._in_sight[event.y], event.x):
-            self.post_message(self.Pressed(key))
+            await self.run_action(f"app.press_printed({key!r})")
 
 
 def key_at(line: Line, x: int) -> str:
