@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from gputui.agent.packages import installed
 from gputui.demo.devices import SimulatedGpu
-from gputui.demo.simulated_runs import StageCount
+from gputui.demo.simulated_runs import Stage
 from gputui.fleet.session import AgentChannel, OpenedAgent
 from gputui.fleet.stages import Question, Stages
 from gputui.model.examination import ExaminedHost, ExaminedWorker, ThreadStack
@@ -82,8 +82,8 @@ class SimulatedWorker:
     process: DeviceProcess | None = None
     """Itself, as its GPU knows it."""
     spilled_bytes: int = 0
-    count: StageCount | None = None
-    """The stage of its task."""
+    stage: Stage | None = None
+    """That of its task."""
     began_at: float = 0.0
     ends_at: float = 0.0
 
@@ -289,7 +289,7 @@ class SimulatedAgent:
         if again_s is not None:
             self._pids += 1
             again = replace(worker, pid=self._pids, restarts=worker.restarts + 1, address="")
-            again.percent, again.process, again.count = 0.0, None, None
+            again.percent, again.process, again.stage = 0.0, None, None
             self.workers[name] = again
             self._later(again_s, lambda: self.fork(again))
 

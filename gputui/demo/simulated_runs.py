@@ -26,9 +26,9 @@ FAILURE = Failure(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Stage:
-    """One kind of task in a run."""
+    """One kind of task in a run, and how far a run is with it."""
 
     prefix: str
     share: float
@@ -40,14 +40,7 @@ class Stage:
     """Size of a result, held on the device until the next stage used it."""
     device_share: float = 0.05
     """Share of the device's memory that a running task takes."""
-
-
-@dataclass(slots=True)
-class StageCount:
-    """A stage of one run, counted."""
-
-    stage: Stage
-    tasks: int
+    tasks: int = 0
     started: int = 0
     finished: int = 0
     compute_s: float = 0.0
@@ -98,8 +91,8 @@ class SimulatedRun:
         self.id, self._request, self._fails = id, request, fails
         self._started_at = time.time()
         self.cancelled, self.ended = asyncio.Event(), asyncio.Event()
-        self.counts = [
-            StageCount(each, max(1, round(max(1, workers) * SECONDS * each.share / each.task_s)))
+        self.stages = [
+            replace(each, tasks=max(1, round(max(1, workers) * SECONDS * each.share / each.task_s)))
             for each in STAGES.get(request.preset, GENERIC)
         ]
         """As many tasks as keep so many workers busy for about `SECONDS`."""
@@ -118,38 +111,38 @@ class SimulatedRun:
         self.cancelled.set()
         return await self.wait()
 
-    def take(self) -> StageCount | None:
+    def take(self) -> Stage | None:
         """Count a task as started, of the first stage that has one left."""
-        for count in self.counts:
-            if count.started < count.tasks:
-                count.started += 1
-                return count
+        for stage in self.stages:
+            if stage.started < stage.tasks:
+                stage.started += 1
+                return stage
         return None
 
     @property
     def total(self) -> int:
         """Tasks of all stages."""
-        return sum(count.tasks for count in self.counts)
+        return sum(stage.tasks for stage in self.stages)
 
     def groups(self) -> tuple[TaskGroupStatus, ...]:
         """Return its stages as a scheduler would count them."""
         found, before_started = [], True
-        for count, after in zip_longest(self.counts, self.counts[1:]):
-            left = count.tasks - count.started
-            used = count.tasks * after.finished // after.tasks if after else 0
-            in_memory = max(0, count.finished - used)
+        for stage, after in zip_longest(self.stages, self.stages[1:]):
+            left = stage.tasks - stage.started
+            used = stage.tasks * after.finished // after.tasks if after else 0
+            in_memory = max(0, stage.finished - used)
             group = TaskGroupStatus(
-                name=f"{count.stage.prefix}-{self.id}",
-                prefix=count.stage.prefix,
+                name=f"{stage.prefix}-{self.id}",
+                prefix=stage.prefix,
                 waiting=0 if before_started else left,
                 queued=left if before_started else 0,
-                processing=count.started - count.finished,
-                executing=count.started - count.finished,
+                processing=stage.started - stage.finished,
+                executing=stage.started - stage.finished,
                 memory=in_memory,
-                released=count.finished - in_memory,
-                compute_s=count.compute_s,
-                transfer_s=count.compute_s * 0.03,
-                nbytes=in_memory * count.stage.result_bytes,
+                released=stage.finished - in_memory,
+                compute_s=stage.compute_s,
+                transfer_s=stage.compute_s * 0.03,
+                nbytes=in_memory * stage.result_bytes,
             )
             found.append(group)
             before_started = left == 0
@@ -157,8 +150,8 @@ class SimulatedRun:
 
     def status(self) -> RunStatus:
         """Return how it is now."""
-        done, total = sum(count.finished for count in self.counts), self.total
-        left = [each.stage.prefix for each in self.counts if each.finished < each.tasks]
+        done, total = sum(stage.finished for stage in self.stages), self.total
+        left = [each.prefix for each in self.stages if each.finished < each.tasks]
         status = RunStatus(
             id=self.id,
             preset=self._request.preset,

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from gputui.demo.devices import CONTEXT_BYTES, USER
 from gputui.demo.simulated_agent import SimulatedAgent, SimulatedWorker
-from gputui.demo.simulated_runs import SimulatedRun, StageCount
+from gputui.demo.simulated_runs import SimulatedRun, Stage
 from gputui.model.readings import DeviceProcess, Owner
 from gputui.model.snapshot import TaskSpan
 from gputui.process.background import Background
@@ -42,7 +42,7 @@ LINES_A_SECOND = 12
 
 def counts_of(worker: SimulatedWorker, results: int, held_bytes: int) -> WorkerCounts:
     """Load a worker's GPU; return its counts where it holds so many results of so many bytes."""
-    gpu, stage = worker.gpu, worker.count and worker.count.stage
+    gpu, stage = worker.gpu, worker.stage
     total_bytes = gpu.model.memory_bytes if gpu else 0
     kept_bytes = min(held_bytes, int(total_bytes * MEMORY_SHARE)) if gpu else held_bytes
     worker.spilled_bytes = held_bytes - kept_bytes
@@ -141,9 +141,9 @@ class SimulatedScheduler:
         there = {worker.name: worker for worker in workers if worker.address}
         for name, worker in self.workers.items():
             if there.get(name) is not worker:
-                if worker.count is not None:
-                    worker.count.started -= 1
-                worker.process, worker.percent, worker.count = None, 0.0, None
+                if worker.stage is not None:
+                    worker.stage.started -= 1
+                worker.process, worker.percent, worker.stage = None, 0.0, None
         for name, worker in there.items():
             if self.workers.get(name) is not worker:
                 line = f"distributed.worker - INFO - Start worker at: {worker.address}"
@@ -152,27 +152,27 @@ class SimulatedScheduler:
 
     def _go_on(self, worker: SimulatedWorker, at: float) -> None:
         """End a worker's tasks that are over, and give it new ones; let it print now and then."""
-        while worker.count is None or worker.ends_at <= at:
+        while worker.stage is None or worker.ends_at <= at:
             begin = at - self._rng.random() * 0.3
-            if worker.count is not None:
+            if worker.stage is not None:
                 begin = max(worker.ends_at, at - 1.0)
-                self._end_task(worker, worker.count)
-            worker.count = next(filter(None, (run.take() for run in self.runs)), None)
-            if worker.count is None:
+                self._end_task(worker, worker.stage)
+            worker.stage = next(filter(None, (run.take() for run in self.runs)), None)
+            if worker.stage is None:
                 return
             worker.began_at = begin
-            worker.ends_at = begin + worker.count.stage.task_s * self._rng.uniform(0.7, 1.3)
+            worker.ends_at = begin + worker.stage.task_s * self._rng.uniform(0.7, 1.3)
         if self._rng.random() < LINES_A_SECOND / max(LINES_A_SECOND, 2 * len(self.workers)):
-            prefix, seconds = worker.count.stage.prefix, worker.ends_at - worker.began_at
-            line = f"\x1b[32m[{prefix}]\x1b[0m block {worker.count.finished} in {seconds:.2f} s"
+            prefix, seconds = worker.stage.prefix, worker.ends_at - worker.began_at
+            line = f"\x1b[32m[{prefix}]\x1b[0m block {worker.stage.finished} in {seconds:.2f} s"
             worker.agent.print(worker.name, (line,))
 
-    def _end_task(self, worker: SimulatedWorker, count: StageCount) -> None:
+    def _end_task(self, worker: SimulatedWorker, stage: Stage) -> None:
         seconds = worker.ends_at - worker.began_at
-        count.compute_s += seconds
-        count.finished += 1
+        stage.compute_s += seconds
+        stage.finished += 1
         if len(self._spans) < SPANS_KEPT:
-            self._spans.append(TaskSpan(worker.name, count.stage.prefix, worker.began_at, seconds))
+            self._spans.append(TaskSpan(worker.name, stage.prefix, worker.began_at, seconds))
 
     def _counts(self, at: float) -> Counts:
         groups = tuple(group for run in reversed(self.runs) for group in run.groups())
@@ -188,6 +188,6 @@ class SimulatedScheduler:
             tasks=sum(run.total for run in self.runs),
             queued=queued,
             clients=1 + len(self.runs),
-            adaptive_target=queued + sum(w.count is not None for w in self.workers.values()),
+            adaptive_target=queued + sum(w.stage is not None for w in self.workers.values()),
             spans=tuple(spans),
         )
