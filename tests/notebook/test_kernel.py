@@ -63,12 +63,13 @@ class Kernel:
         self.client.wait_for_ready(timeout=BOUND_S)
 
     def run(self, code: str) -> str:
-        """Execute a cell; return what it printed."""
+        """Execute a cell; return what it printed, and what it shows as HTML."""
         said: list[str] = []
 
         def hook(message: dict[str, Any]) -> None:
             content = message["content"]
-            said.append(content.get("text", "") or "\n".join(content.get("traceback", ())))
+            html = content.get("data", {}).get("text/html", "")
+            said.append(content.get("text", html) or "\n".join(content.get("traceback", ())))
 
         answer = self.client.execute_interactive(code, timeout=BOUND_S, output_hook=hook)
         assert answer["content"]["status"] == "ok", said
@@ -162,6 +163,29 @@ def test_an_interrupted_run_is_cancelled_and_its_cluster_goes_on(kernel: Kernel)
     kernel.interrupt(cell)
     until(lambda: runs.recorded()[0].state is RunState.CANCELLED, "it is cancelled")
     assert kernel.run("print(cluster.run('smoke').result['all_right'])") == "True"
+
+
+def test_an_asynchronous_cluster_is_shown_and_filled_in_afterwards(kernel: Kernel) -> None:
+    kernel.run("from gputui import GPUCluster")
+    kernel.run(f"cluster = await GPUCluster({TWO_WORKERS!r}, asynchronous=True)")
+    kernel.run("cluster")
+    places = "print(len(cluster._widget_shown.busy))"
+    until(lambda: kernel.run(places) == "2", "both workers have a place")
+    kernel.run("await cluster.close()")
+    assert kernel.run("print(cluster._widget_shown.about['ended'])") == "closed"
+
+
+def test_a_cluster_that_another_has_stopped_says_so(kernel: Kernel) -> None:
+    kernel.run(f"{START}\nimport gputui\nheld = gputui.connect('lab')\nheld")
+    kernel.run("cluster.close()")
+    ended = "print(held._widget_shown.about['ended'])"
+    until(lambda: "the cluster was stopped" in kernel.run(ended), "it says so")
+
+
+def test_without_anywidget_a_cell_shows_the_table_of_dasks_clusters(kernel: Kernel) -> None:
+    kernel.run(f"import sys\nsys.modules['anywidget'] = None\n{START}")
+    assert "<strong>GPU workers:</strong> 0" in kernel.run("cluster")
+    assert kernel.run("print(cluster._widget_shown)") == "None"
 
 
 @pytest.mark.parametrize("how", ["restart", "shutdown", "SIGKILL"])
