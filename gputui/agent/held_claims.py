@@ -64,48 +64,49 @@ class HeldClaims:
                 case StandInLine(uuids, gpus, note):
                     claims.wait_in_line(uuids, gpus, note)
                 case ReleaseGpus(uuids):
-                    self._release(uuids)
+                    self._release(claims, uuids)
                 case EndClaims(uuids):
                     claims.end_own(uuids)
                 case ClaimGpus(uuids, note, pid) if pid is not None:
-                    self._claim_for(pid, uuids, note)
+                    self._claim_for(claims, pid, uuids, note)
                 case ClaimGpus(uuids, note):
                     ahead = tuple(each.holder.user or "somebody" for each in claims.ahead(uuids))
-                    held = () if ahead else claims.claim(uuids, note)
-                    if not ahead and not held:
-                        self._asked.update(uuids)
-                        self._notes.update(dict.fromkeys(uuids, note))
-                    self._send(Claimed(held, ahead))
+                    self._send(Claimed(() if ahead else self._claim(claims, uuids, note), ahead))
         except OSError as error:
             self._send(Claimed(error=f"claims: {error.strerror or error}"))
 
-    def _claim_for(self, pid: int, uuids: Collection[str], note: Note) -> None:
+    def _claim(self, claims: Claims, uuids: Collection[str], note: Note) -> tuple[str, ...]:
+        """Claim GPUs as the head asks; return those that somebody else holds."""
+        held = claims.claim(uuids, note)
+        if not held:
+            self._asked.update(uuids)
+            self._notes.update(dict.fromkeys(uuids, note))
+        return held
+
+    def _claim_for(self, claims: Claims, pid: int, uuids: Collection[str], note: Note) -> None:
         """Claim the GPUs that a process uses, until it ends."""
-        assert self.claims
         if procfs.owner(pid) != os.getuid():
             self._send(Claimed(error=f"process {pid} is none of yours"))
             return
         ended = os.pidfd_open(pid)
-        held = self.claims.claim(uuids, note)
-        if held:
+        if held := self._claim(claims, uuids, note):
             os.close(ended)
         else:
-            self._asked.update(uuids)
-            self._notes.update(dict.fromkeys(uuids, note))
             loop = asyncio.get_running_loop()
-            loop.add_reader(ended, self._process_ended, pid, ended, uuids)
+            loop.add_reader(ended, self._process_ended, claims, pid, ended, uuids)
         self._send(Claimed(held))
 
-    def _process_ended(self, pid: int, descriptor: int, uuids: Collection[str]) -> None:
+    def _process_ended(
+        self, claims: Claims, pid: int, descriptor: int, uuids: Collection[str]
+    ) -> None:
         asyncio.get_running_loop().remove_reader(descriptor)
         os.close(descriptor)
-        self._release(uuids)
+        self._release(claims, uuids)
         self._send(ProcessEnded(pid))
 
-    def _release(self, uuids: Collection[str]) -> None:
-        assert self.claims
+    def _release(self, claims: Claims, uuids: Collection[str]) -> None:
         self._asked.difference_update(uuids)
-        self.claims.release(uuids)
+        claims.release(uuids)
 
     def follow(self, devices: Collection[str]) -> None:
         """Claim the GPUs of the workers as far as nobody else has them, and release the others.

@@ -52,6 +52,7 @@ class LoneAgent:
         late = f"its agent started and then said nothing for {stages.timeout_s:g} s"
         async with stages.enter(HostState.PROBING, late):
             await session.configure(self.host, workers_wanted=False)
+        session.ready = True
         self.up.set_result(None)
 
     def _received(self, message: FromAgent) -> None:

@@ -182,11 +182,11 @@ class RunningProgram:
                 self._input.taken(end)
             case ProgramStarted(program) if program == f"{self._order.run}/0":
                 self._input.again()
-            case ProgramWaits(why=why) if (first := why.partition("\n")[0]) != self._waits:
-                self._waits = first
-                self._ongoing.progressed(RunProgress(first, 0, 0))
-                if not self._ongoing.request.quiet:
-                    warn(f"waiting: {why}")
+            case ProgramWaits(why=why) if (lines := why.splitlines())[0] != self._waits:
+                self._waits = lines[0]
+                self._ongoing.progressed(RunProgress(lines[0], 0, 0))
+                if lines[1:] and not self._ongoing.request.quiet:
+                    warn("\n".join(["who has GPUs, and who waits:", *lines[1:]]))
 
     async def _write(self, output: ProgramOutput) -> None:
         """Write a piece of output, in a thread: its reader may be slow."""

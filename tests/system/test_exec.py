@@ -13,7 +13,7 @@ import pytest
 
 from tests import fakes
 from tests.system.conftest import Command, wait_until
-from tests.system.test_sharing import gpus
+from tests.system.test_sharing import gpus, holding
 
 
 @pytest.fixture
@@ -89,14 +89,15 @@ def test_a_signal_reaches_the_program_and_nothing_is_left(
 
 
 def test_who_stops_waiting_for_gpus_leaves_the_line_without_a_word(gputui: Command) -> None:
-    holder = gputui.start("claim", "-n", "3")
+    holder = holding(gputui, "-n", "3")
     process = gputui.start("--exec", "-n", "4", "--wait", "60s", "--", "true")
     wait_until(lambda: all(gpu["waiting"] for gpu in gpus(gputui)))
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=20)
     assert process.returncode == 130 and said.endswith("gputui: interrupted\n"), said
-    queue = said.split("gputui: waiting: too few free GPUs: 4 asked for, 1 free\n")
-    assert len(queue) == 2 and queue[1].count("  localhost gpu") == 3, said
+    queue = "too few free GPUs: 4 asked for, 1 free\ngputui: who has GPUs, and who waits:\n"
+    assert said.count("too few") == 1 and queue in said, said
+    assert said.count("\n  localhost gpu") == 3, said
     assert not any(gpu["waiting"] for gpu in gpus(gputui))
     holder.send_signal(signal.SIGINT)
 

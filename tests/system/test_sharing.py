@@ -153,7 +153,9 @@ def test_ones_own_claims_are_listed_and_released(gputui: Command) -> None:
     assert [line.split()[:2] for line in listed] == [["localhost", "0"], ["localhost", "1"]]
     assert all("training" in line for line in listed)
     assert gputui("claim", "--release").returncode == 0
-    assert holder.wait(20) == 3
+    _, said = holder.communicate(timeout=20)
+    assert holder.returncode == 3
+    assert said.endswith("gputui: localhost: its agent ended; its GPUs are not held\n"), said
     assert all(gpu["free"] for gpu in gpus(gputui))
     assert gputui("claim", "--list").stdout == ""
 
