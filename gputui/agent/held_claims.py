@@ -39,7 +39,8 @@ class HeldClaims:
     ) -> None:
         """Send answers by `send`; `idle_since` has the GPUs that do nothing."""
         self.claims: Claims | None = None
-        self._problem = ""
+        self.problem = ""
+        """Why this host has no folder for claims."""
         text = f"cluster {configure.cluster}" if configure.cluster else ""
         self._note = Note(text, until=configure.promised_until)
         self._send = send
@@ -50,12 +51,12 @@ class HeldClaims:
         try:
             self.claims = Claims(claims_folder(environ.get("GPUTUI_CLAIMS", "")))
         except FolderError as error:
-            self._problem = str(error)
+            self.problem = str(error)
 
     def carry_out(self, order: StandInLine | ClaimGpus | ReleaseGpus | EndClaims) -> None:
         """Claim GPUs, release them or wait in line; report what came of a claim."""
         if (claims := self.claims) is None:
-            self._send(Claimed(error=self._problem))
+            self._send(Claimed(error=self.problem))
             return
         try:
             match order:

@@ -340,6 +340,8 @@ class Supervisor:
             gather_facts, self._watch, scratch=self._scratch, environ=self._environ
         )
         self._others = self._socket.others(self._configure.cluster_id)
+        if facts.devices and self._held_claims.problem:
+            facts = replace(facts, warnings=(*facts.warnings, self._held_claims.problem))
         self.send(replace(facts, running=self._workers.running(), clusters=self._others))
         self._programs.tell()
 

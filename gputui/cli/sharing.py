@@ -89,11 +89,11 @@ async def _readings(hosts: HostsInput) -> AsyncGenerator[Seen, None]:
     async with lone_agents(hosts.hosts, fleet_settings(), ask_here) as found:
         up, failed = _apart(found)
         for host in up:
-            if host.facts.others_hidden:
-                print(safe(f"gputui: {host.host.name}: {OTHERS_HIDDEN}"), file=sys.stderr)
+            said = [*host.facts.warnings, *[OTHERS_HIDDEN] * host.facts.others_hidden]
             if not host.claims.devices:
-                why = "; ".join(host.facts.warnings) or "none that may be used"
-                print(f"gputui: {host.host.name}: no GPU: {safe(why)}", file=sys.stderr)
+                said = [f"no GPU: {'; '.join(host.facts.warnings) or 'none that may be used'}"]
+            for each in said:
+                print(safe(f"gputui: {host.host.name}: {each}"), file=sys.stderr)
         reasons = {each.host: each.reason for each in failed}
         while True:
             lost = {each.host.name: each.claims.lost for each in up if each.claims.lost}
