@@ -39,7 +39,7 @@ SECRETS = (
 )
 """A pattern → what stands in its place."""
 LEAST_CHARACTERS = 6
-"""A value of this process's environment that is shorter may be any word."""
+"""A value of an environment, or of a run's parameter, that is shorter may be any word."""
 
 
 def pack(
@@ -48,9 +48,13 @@ def pack(
     snapshot: Snapshot | None,
     events: Iterable[Event],
     logs: Iterable[LogLines],
+    env_values: Iterable[str] = (),
 ) -> None:
     """Write a bundle of `why --json`, versions, the snapshot, events and logs; raises OSError."""
-    hidden = {value for value in os.environ.values() if len(value) >= LEAST_CHARACTERS}
+    runs = snapshot.runs if snapshot else ()
+    given = [value for run in runs for _, value in run.parameters if not value.isdecimal()]
+    values = (*os.environ.values(), *env_values, *given)
+    hidden = {value for value in values if len(value) >= LEAST_CHARACTERS}
     printed: dict[str, list[str]] = {}
     for each in logs:
         printed.setdefault(each.worker, []).extend(each.lines)
@@ -65,7 +69,7 @@ def pack(
         **{f"logs/{name}.txt": "\n".join(lines) for name, lines in printed.items()},
     }
     if snapshot is not None:
-        runs = tuple(replace(run, parameters=(), result_json="") for run in snapshot.runs)
+        runs = tuple(replace(run, parameters=(), result_json="") for run in runs)
         shown = asdict(replace(snapshot, runs=runs, spans=()))
         files["snapshot.json"] = shown
     with tarfile.open(path, "w:gz", format=tarfile.PAX_FORMAT) as bundle:

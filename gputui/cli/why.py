@@ -44,6 +44,7 @@ class Heard:
         self.snapshot: Snapshot | None = None
         self.events: list[Event] = []
         self.logs: list[LogLines] = []
+        self.env_values: tuple[str, ...] = ()
         self.first = asyncio.Event()
         """Set with the first snapshot."""
 
@@ -79,7 +80,8 @@ async def why(name: str | None, as_json: bool, bundle: str | None) -> int:
     if bundle is not None:
         from gputui.cli.bundle import pack
 
-        pack(bundle, as_object(found, evidence), heard.snapshot, heard.events, heard.logs)
+        said = as_object(found, evidence)
+        pack(bundle, said, heard.snapshot, heard.events, heard.logs, heard.env_values)
         print(f"gputui: wrote {safe(bundle)}: read it before you send it", file=sys.stderr)
     if as_json:
         print(json.dumps(as_object(found, evidence), indent=1))
@@ -95,6 +97,7 @@ async def _examined(connection: HeadConnection, heard: Heard, *, logs: bool) -> 
         connection.send(SubscribeLogs(logs))
         found = await connection.request(Examine(0))
         assert isinstance(found, Examined)
+        heard.env_values = found.env_values
         await heard.first.wait()
         if logs:
             await asyncio.sleep(LOGS_S)

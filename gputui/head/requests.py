@@ -186,7 +186,8 @@ async def _examine(cluster: Cluster, request: Examine) -> Reply:
     scheduler, hosts = await asyncio.gather(
         cluster.scheduler.examine(), cluster.fleet.examine(EXAMINED_S)
     )
-    return Examined(request.request, hosts, scheduler)
+    values = {value for host in cluster.fleet.hosts for _, value in host.env}
+    return Examined(request.request, hosts, scheduler, tuple(sorted(values)))
 
 
 async def start_run(cluster: Cluster, request: StartRun, session: Session) -> Reply:

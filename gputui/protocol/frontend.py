@@ -364,6 +364,8 @@ class Examined(Numbered):
 
     hosts: Fleet[ExaminedHost]
     scheduler: ExaminedScheduler
+    env_values: Fleet[Line] = ()
+    """Those of `env.X=` of hosts: a report is to have none of them."""
 
 
 Reply = Done | Previewed | Settled | Placed | Examined
