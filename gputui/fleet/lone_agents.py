@@ -9,7 +9,7 @@ import secrets
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
 
-from gputui.errors import HostError
+from gputui.errors import HostError, UsageError
 from gputui.fleet.checks import chosen_devices
 from gputui.fleet.claiming import HostClaims
 from gputui.fleet.deploy.start_agent import AgentOpener
@@ -18,6 +18,7 @@ from gputui.fleet.stages import Ask, FleetSettings, Stages
 from gputui.model.hosts import Host
 from gputui.model.snapshot import HostState
 from gputui.process.background import Background, words
+from gputui.process.procfs import IS_LINUX
 from gputui.protocol.agent import (
     Claimed,
     Facts,
@@ -87,8 +88,11 @@ async def lone_agents(
 ) -> AsyncIterator[tuple[LoneAgent | HostError, ...]]:
     """Start an agent on every host; yield each that answered, or why it did not.
 
-    All of them end with the block.
+    All of them end with the block. Raises UsageError for this machine where it is a Mac.
     """
+    hosts = tuple(hosts)
+    if not IS_LINUX and any(host.is_local for host in hosts):
+        raise UsageError("localhost is no host here: its agent needs Linux; name other machines")
     # Its agents hold claims for as long as their leases last, and silence ends neither earlier.
     settings = replace(
         settings, cluster_id=f"alone-{secrets.token_hex(4)}", silence_s=settings.lease_s

@@ -73,6 +73,32 @@ def test_a_cluster_is_not_started_there_and_one_sentence_says_so(
     assert stderr.splitlines()[-1].startswith("gputui: clusters start on Linux, and localhost is")
 
 
+@pytest.mark.parametrize("words", [["doctor"], ["who"], ["claim", "-n", "1"]])
+@pytest.mark.parametrize("hosts", [[], ["gpu-a,localhost"]])
+def test_this_machine_is_no_host_there_of_commands_without_a_cluster(
+    gputui: Command, words: list[str], hosts: list[str]
+) -> None:
+    command, *options = words
+    status, stdout, stderr = on_a_mac(gputui, command, *hosts, *options)
+    assert (status, stdout) == (2, "")
+    assert stderr == (
+        "gputui: localhost is no host here: its agent needs Linux; name other machines\n"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [["localhost"], ["watch", "localhost"]])
+def test_a_screen_on_this_machine_says_there_that_it_is_no_host(
+    gputui: Command, words: list[str]
+) -> None:
+    command = [sys.executable, mac.__file__, *words]
+    screen = Emulated.start(*command, env=gputui.env, cells=(100, 30))
+    try:
+        screen.sees("localhost is no host here")
+    finally:
+        screen.kill()
+
+
 def test_what_runs_and_what_was_run_is_listed_there(gputui: Command) -> None:
     assert on_a_mac(gputui, "ls")[:2] == (0, "")
     assert on_a_mac(gputui, "runs")[0] == 0
