@@ -18,6 +18,7 @@ KEYS = {
     "lease": ("lease_s", float),
     "stage-timeout": ("stage_timeout_s", float),
     "idle-timeout": ("idle_timeout_s", float),
+    "head-cpus": ("head_cpus", int),
     "busy": ("busy", str),
     "scheduler.host": ("scheduler_host", str),
     "scheduler.port": ("scheduler_port", int),
@@ -34,6 +35,7 @@ BOUNDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "lease_s": ("seconds above 0", lambda value: 0 < value < math.inf),
     "stage_timeout_s": ("seconds above 0", lambda value: 0 < value < math.inf),
     "idle_timeout_s": ("seconds, or nothing", lambda value: value is None or 0 <= value < math.inf),
+    "head_cpus": ("a number from 1, or nothing", lambda value: value is None or value >= 1),
     "busy": (f"one of {', '.join(BUSY)}", lambda value: value in BUSY),
     "scheduler_port": ("a port from 0 to 65535", lambda value: 0 <= value < 2**16),
     "runs_kept": ("a number from 0", lambda value: value >= 0),
@@ -115,7 +117,7 @@ def parse_settings(tree: Mapping[str, Any]) -> Settings:
     >>> parse_settings({"leese": 30})
     Traceback (most recent call last):
     gputui.errors.UsageError: setting gputui.leese: unknown; settings are lease, stage-timeout, \
-idle-timeout, busy, scheduler.host, scheduler.port, ssh.config, \
+idle-timeout, head-cpus, busy, scheduler.host, scheduler.port, ssh.config, \
 ssh.remote-gputui, runs.kept, notify, transfers, \
 transfers-check, device-memory-limit, rmm-pool-size, rmm-async
     """

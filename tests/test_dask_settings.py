@@ -107,6 +107,7 @@ GPUTUIS = {
     "gputui.lease": 12,
     "gputui.stage-timeout": 11,
     "gputui.idle-timeout": 3600,
+    "gputui.head-cpus": 1,
     "gputui.busy": "skip",
     "gputui.scheduler.host": "127.0.0.1",
     "gputui.runs.kept": 9,

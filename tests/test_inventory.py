@@ -78,6 +78,7 @@ SETTINGS: dict[str, object] = {
     "lease": 30,
     "stage-timeout": 20,
     "idle-timeout": 60,
+    "head-cpus": 2,
     "busy": "skip",
     "scheduler.host": "10.0.0.1",
     "scheduler.port": 8786,

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import io
 import os
+import random
 import signal
 from collections.abc import Callable
 
@@ -23,6 +24,8 @@ from gputui.protocol.starter import ConfigureHead, Keep, Opened
 from gputui.protocol.typed_codec import decode, encode
 
 READ_BYTES = 4096
+NICENESS = 10
+"""Of a head that is to leave others their CPUs."""
 
 
 def watch_starter(pid: int, gone: Callable[[], None]) -> None:
@@ -56,6 +59,13 @@ def watch_starter(pid: int, gone: Callable[[], None]) -> None:
         look()
 
 
+def keep_to(cpus: int) -> None:
+    """Use at most so many CPUs, and those after others, with all that this process starts."""
+    usable = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, random.sample(usable, min(cpus, len(usable))))
+    os.nice(NICENESS)
+
+
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -75,6 +85,8 @@ def main() -> int:
 
 async def _run(config: ConfigureHead) -> int:
     head = Head(config)
+    if config.head_cpus and not head.any_local:
+        keep_to(config.head_cpus)
     look_rarely()
     log = None
     try:

@@ -74,6 +74,7 @@ class Cluster:
         """Whether it outlives its last screen also without workers."""
         hosts = parse_hosts(config.hosts_text, config.hosts_source or "hosts", members)
         self.local_only = all(host.is_local for host in hosts)
+        self.any_local = any(host.is_local for host in hosts)
         self._hosts = hosts
         self.name = config.name
         self._name_lock: NameLock | None = None

@@ -19,6 +19,9 @@ class Settings:
     """`stage-timeout`: the bound of each stage on the way to a ready host."""
     idle_timeout_s: Seconds | None = None
     """`idle-timeout`: when a cluster without a frontend or a run ends by itself; None is never."""
+    head_cpus: Number | None = None
+    """`head-cpus`: how many CPUs of a login machine the head uses, with its scheduler and the runs
+    that it starts; None is all. It is not for clusters with workers on this machine."""
     busy: Name = "warn"
     """`busy`: what to do about GPUs that others use: warn, skip or refuse."""
     scheduler_host: Name | None = None

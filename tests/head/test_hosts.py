@@ -5,6 +5,7 @@ import signal
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 
+import psutil
 import pytest
 
 from gputui.client.start import HeadProcess
@@ -229,3 +230,26 @@ async def test_a_refused_host_can_be_tried_again(
         openssh_hosts.known_hosts.write_text(known)
     await cluster.request(RetryHosts(0))
     await cluster.up(1)
+
+
+async def test_a_head_and_its_scheduler_keep_to_their_cpus_and_workers_do_not(
+    clusters: Clusters, openssh_hosts: SshHosts
+) -> None:
+    text = "ssh1 gpus=none workers=1 nthreads=1 memory=1GiB"
+    settings = {"ssh_config": str(openssh_hosts.config), "head_cpus": 1}
+    cluster = await clusters.start(text, **settings)
+    await cluster.up(1)
+    head = psutil.Process(cluster.head.pid)
+    scheduler = next(each for each in head.children() if "scheduler" in " ".join(each.cmdline()))
+    for process in (head, scheduler):
+        assert (len(process.cpu_affinity()), process.nice()) == (1, 10)
+    (worker,) = (psutil.Process(each.pid) for each in cluster.workers.values())
+    assert worker.cpu_affinity() == psutil.Process().cpu_affinity()
+    assert worker.nice() == psutil.Process().nice()
+
+
+async def test_a_head_with_workers_on_its_machine_leaves_them_all_cpus(clusters: Clusters) -> None:
+    cluster = await clusters.start(head_cpus=1)
+    head = psutil.Process(cluster.head.pid)
+    assert head.cpu_affinity() == psutil.Process().cpu_affinity()
+    assert head.nice() == psutil.Process().nice()
