@@ -11,6 +11,7 @@ from pathlib import Path
 
 from gputui.agent.gpu.processes import mps_warnings
 from gputui.agent.gpu.watch import DeviceWatch
+from gputui.agent.limits import limits
 from gputui.agent.packages import installed
 from gputui.process.cgroups import Cgroups, memory
 from gputui.process.procfs import hides_others
@@ -53,6 +54,7 @@ def gather_facts(
         driver_version=watch.driver_version,
         gpus_known=watch.opened.is_set(),
         others_hidden=hides_others(),
+        limits=tuple(limits(scratch, len(devices))),
     )
 
 

@@ -61,8 +61,8 @@ class Finding:
 
     host: str
     check: str
-    """resolve, connect, login, python, versions, gpus, mig, cupy, rapids, warning, disk, clock,
-    shell, cache, sockets, ports, port, workers, tunnel, address, sessions or home."""
+    """resolve, connect, login, python, versions, gpus, mig, cupy, rapids, warning, disk, limits,
+    clock, shell, cache, sockets, ports, port, workers, tunnel, address, sessions or home."""
     verdict: Verdict
     text: str = ""
     hint: str = ""
@@ -87,6 +87,8 @@ def examine(host: Host, facts: Facts, settings: FleetSettings) -> Iterator[Findi
         if not any(warning in each.text for each in basic):
             yield Finding(host.name, "warning", Verdict.DOUBTFUL, warning)
     yield disk(host, facts)
+    for text, hint in facts.limits:
+        yield Finding(host.name, "limits", Verdict.DOUBTFUL, text, hint)
 
 
 def warnings(

@@ -1,4 +1,4 @@
-"""The limits that control groups put on this process: CPUs by quota, memory, and its end by them.
+"""The limits that control groups put on this process: CPUs, memory, threads, and its end by them.
 
 Read from version 2 or version 1 of the interface, whichever the machine has; every group from
 this process's own up to the root counts, the tightest wins. Where nothing limits, None.
@@ -37,6 +37,7 @@ class Cgroups:
         paths = parse_membership(_read("/proc/self/cgroup") if membership is None else membership)
         unified = [(folder, 2) for folder in _folders(mount, "", paths)]
         self._memory = [*((folder, 1) for folder in _folders(mount, "memory", paths)), *unified]
+        self._pids = [*_folders(mount, "pids", paths), *(folder for folder, _ in unified)]
         self._cpu = [*_folders(mount, "cpu", paths), *(folder for folder, _ in unified)]
         self._mount = mount
 
@@ -60,6 +61,15 @@ class Cgroups:
         """Return how many CPUs the quota gives, rounded up."""
         quota = self.cpu()
         return None if quota is None else max(1, math.ceil(quota[0]))
+
+    def tasks_left(self) -> int | None:
+        """Return how many more processes and threads the groups may have."""
+        left = [
+            most - (_number(f"{folder}/pids.current") or 0)
+            for folder in self._pids
+            if (most := _number(f"{folder}/pids.max")) is not None
+        ]
+        return min(left, default=None)
 
     def memory(self) -> MemoryUse | None:
         """Return the tightest memory limit and what that group uses of it."""

@@ -281,6 +281,8 @@ class Facts:
     """Other clusters of this user that have an agent on this host, by name."""
     others_hidden: bool = False
     """Whether /proc hides the processes of others."""
+    limits: Few[tuple[Line, Line]] = ()
+    """(limit that will end or throttle the agent, what to set)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,6 +100,29 @@ async def test_doctor_says_that_a_server_drops_connections(
     assert [one for one in found if one.verdict is Verdict.BAD] == []
 
 
+async def test_doctor_names_limits_that_will_end_an_agent_and_what_to_set(
+    ssh_folder: SshHosts,
+) -> None:
+    with own_sshd(ssh_folder, "", "ssh1"):
+        settings = FleetSettings("test", ssh_config=str(ssh_folder.config))
+        host = Host("ssh1", gpus=(), python=sys.executable, setup="ulimit -t 5000")
+        found = await diagnose([host], settings, nobody)
+    (limit,) = (one for one in found if one.check == "limits")
+    assert limit.verdict is Verdict.DOUBTFUL
+    assert limit.text == "a process is killed after 5000 s of CPU time (ulimit -t)"
+    assert limit.hint.startswith("cpu in /etc/security/limits.conf")
+
+
+async def test_doctor_names_the_setting_of_a_server_that_allows_no_session(
+    ssh_folder: SshHosts,
+) -> None:
+    with own_sshd(ssh_folder, "MaxSessions 0\n", "ssh1"):
+        settings = FleetSettings("test", ssh_config=str(ssh_folder.config))
+        found = await diagnose([Host("ssh1", gpus=())], settings, nobody)
+    (bad,) = (one for one in found if one.verdict is Verdict.BAD)
+    assert "opened no session" in bad.text and "MaxSessions" in bad.hint
+
+
 HONEST = '"python": "p", "version": "3", "send": false, "address": "", "client": ""'
 LIES = {
     "no JSON": "{",

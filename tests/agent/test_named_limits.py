@@ -1,0 +1,181 @@
+"""Limits that end or throttle an agent are named, each made for real where root can."""
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gputui.agent.limits import limits, logind_kills
+from tests.sshd import unavailable
+
+GROUPS = Path("/sys/fs/cgroup")
+AS_NOBODY = "--reuid 65534 --regid 65534 --clear-groups"
+SPACE = ("unshare", "-m") if os.getuid() == 0 and shutil.which("unshare") else ()
+"""What is mounted is so for the process only."""
+SAY = """
+import json, sys
+from pathlib import Path
+from gputui.agent.limits import limits
+print(json.dumps([*limits(Path(sys.argv[1]), int(sys.argv[2]))]))
+"""
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder that every user may write to, as pytest's own are not."""
+    with tempfile.TemporaryDirectory(prefix="limits-") as name:
+        Path(name).chmod(0o777)
+        yield Path(name)
+
+
+def named(before: str, scratch: Path, gpus: int = 0) -> dict[str, str]:
+    """Return the limits that a process finds after a line of shell."""
+    command = [sys.executable, "-c", SAY, str(scratch), str(gpus)]
+    done = subprocess.run(
+        [*SPACE, "sh", "-c", f'{before}; exec "$@"', "sh", *command],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    )
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout))
+
+
+@contextlib.contextmanager
+def group(controller: str, unified: dict[str, str], first: dict[str, str]) -> Iterator[Path]:
+    """Make a control group with these files, of whichever version the machine has."""
+    if os.getuid() != 0:
+        unavailable("control groups need root")
+    old = (GROUPS / controller).is_dir()
+    made = (GROUPS / controller if old else GROUPS) / f"gputui-test-{os.getpid()}"
+    try:
+        made.mkdir()
+        for name, text in (first if old else unified).items():
+            (made / name).write_text(text)
+    except OSError as error:
+        unavailable(f"no control group of {controller} can be made: {error}")
+    try:
+        yield made
+    finally:
+        made.rmdir()
+
+
+def joining(made: Path) -> str:
+    return f"echo $$ > {made}/cgroup.procs"
+
+
+def test_where_nothing_is_limited_nothing_is_said(tmp_path: Path) -> None:
+    assert named("ulimit -t unlimited", tmp_path) == {}
+
+
+def test_a_limit_on_cpu_time_is_named(tmp_path: Path) -> None:
+    found = named("ulimit -t 7200", tmp_path)
+    assert list(found) == ["a process is killed after 7200 s of CPU time (ulimit -t)"]
+    assert "limits.conf" in "".join(found.values())
+
+
+@pytest.mark.skipif(not shutil.which("setpriv"), reason="needs setpriv")
+def test_a_limit_on_a_users_threads_is_named_where_too_few_are_left(folder: Path) -> None:
+    if os.getuid() != 0:
+        unavailable("another user needs root")
+    nobody = f'prlimit --pid $$ --nproc=%d; set -- setpriv {AS_NOBODY} "$@"'
+    (text,) = named(nobody % 100, folder)
+    assert text == "this user may run 99 more processes and threads (ulimit -u 100)"
+    assert named(nobody % 200, folder) == {}
+    assert "(ulimit -u 200)" in "".join(named(nobody % 200, folder, 8))
+
+
+def test_a_group_with_few_threads_left_is_named(tmp_path: Path) -> None:
+    files = {"pids.max": "50"}
+    with group("pids", files, files) as made:
+        (text,) = named(joining(made), tmp_path)
+        assert text == "its control group may have 49 more processes and threads (pids.max)"
+        (made / "pids.max").write_text("max")
+        assert named(joining(made), tmp_path) == {}
+
+
+def test_a_group_with_little_memory_is_named(tmp_path: Path) -> None:
+    size = str(700 * 2**20)
+    with group("memory", {"memory.max": size}, {"memory.limit_in_bytes": size}) as made:
+        (text,) = named(joining(made), tmp_path)
+        assert text == "its control group may have 700 MiB of memory (memory.max)"
+
+
+def test_a_group_with_less_than_a_cpu_for_each_worker_is_named(tmp_path: Path) -> None:
+    first = {"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "150000"}
+    with group("cpu", {"cpu.max": "150000 100000"}, first) as made:
+        assert named(joining(made), tmp_path, 1) == {}
+        (text,) = named(joining(made), tmp_path, 4)
+        assert text.startswith("its control group may use 1.5 CPUs (cpu.max)")
+
+
+def test_a_scratch_folder_without_programs_is_named(tmp_path: Path) -> None:
+    if os.getuid() != 0 or not shutil.which("unshare"):
+        unavailable("a mount needs root and unshare")
+    own = tmp_path / "own"
+    mount = f"mount -t tmpfs -o noexec none {tmp_path} && mkdir {own}"
+    ((text, hint),) = named(mount, own).items()
+    assert text == f"no program can be run from {tmp_path}, which is mounted noexec"
+    assert "env.TMPDIR=" in hint
+
+
+@pytest.mark.parametrize(
+    ("files", "kills"),
+    [
+        ({}, False),
+        ({"etc/systemd/logind.conf": "[Login]\n#KillUserProcesses=yes\n"}, False),
+        ({"etc/systemd/logind.conf": "[Login]\nKillUserProcesses=yes\n"}, True),
+        (
+            {
+                "usr/lib/systemd/logind.conf.d/20-site.conf": "KillUserProcesses=yes\n",
+                "etc/systemd/logind.conf": "KillUserProcesses=no\n",
+            },
+            True,
+        ),
+        (
+            {
+                "usr/lib/systemd/logind.conf.d/20-site.conf": "KillUserProcesses=yes\n",
+                "etc/systemd/logind.conf.d/20-site.conf": "KillUserProcesses=no\n",
+            },
+            False,
+        ),
+    ],
+)
+def test_logind_is_read_as_it_reads_its_files(
+    tmp_path: Path, files: dict[str, str], kills: bool
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert logind_kills(tmp_path) is kills
+
+
+def test_logind_is_named_where_it_ends_what_a_login_started(folder: Path) -> None:
+    top = next((each for each in (GROUPS / "systemd", GROUPS) if each.is_dir()), None)
+    if os.getuid() != 0 or top is None or not shutil.which("unshare"):
+        unavailable("a session of logind's needs root, control groups and unshare")
+    (folder / "systemd").mkdir()
+    (folder / "systemd/logind.conf").write_text("[Login]\nKillUserProcesses=yes\n")
+    scope = top / f"session-{os.getpid()}.scope"
+    scope.mkdir()
+    login = (
+        f"echo $$ > {scope}/cgroup.procs; mkdir -p /etc/systemd; "
+        f'mount --bind {folder}/systemd /etc/systemd; set -- setpriv {AS_NOBODY} "$@"'
+    )
+    try:
+        ((text, hint),) = named(login, folder).items()
+    finally:
+        scope.rmdir()
+    assert text.startswith("logind kills all that a login started")
+    assert "KillUserProcesses=no" in hint
+
+
+def test_this_process_is_asked(tmp_path: Path) -> None:
+    assert all(text and hint for text, hint in limits(tmp_path, 1))
