@@ -255,7 +255,8 @@ def telemetry_of(record: RunRecord) -> Telemetry:
             raise UsageError(f"{record.id}: its telemetry is of another version of gputui")
         return msgspec.convert(written, Telemetry)
     except FileNotFoundError:
-        raise UsageError(f"{record.id}: no telemetry was recorded") from None
+        yet = "" if record.state.ended else " yet"
+        raise UsageError(f"{record.id}: no telemetry was recorded{yet}") from None
     except (OSError, ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise UsageError(f"{record.id}: its telemetry cannot be read: {error}") from error
 

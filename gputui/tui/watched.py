@@ -278,6 +278,8 @@ class Watched:
 
 LOOK_BACK_S = 240
 """How much of a recording the graphs and the task stream show after a step back."""
+MOST_LOOKED_BACK = 25_000
+"""Readings of GPUs that are taken for a move, at 10 µs each: of large fleets less is shown."""
 
 
 class Playback:
@@ -300,8 +302,9 @@ class Playback:
         """Move the cursor, no further than the recording goes."""
         before, self.second = self.second, self.second + round(by_s)
         self.second = max(0, min(self.second, self.recorded.seconds))
+        look_back = min(LOOK_BACK_S, MOST_LOOKED_BACK // (1 + len(self.watched.slots)))
         first = before + 1
-        if self.second < before:
-            self.watched, first = Watched(), max(0, self.second - LOOK_BACK_S)
+        if not 0 <= self.second - before <= look_back:
+            self.watched, first = Watched(), max(0, self.second - look_back)
         for second in range(first, self.second + 1):
             self.watched.take(self.recorded.snapshot(second))
