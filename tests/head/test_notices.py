@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -115,6 +116,13 @@ async def test_what_cannot_be_delivered_is_an_event_without_the_target(
 async def test_one_that_hangs_is_ended_with_all_that_it_started() -> None:
     async with asyncio.timeout(10):
         assert await deliver("sleep 1000 & sleep 1000", b"{}", 0.3) == "it took over 0.3 s"
+
+
+async def test_a_webhook_that_never_answers_is_left_after_its_bound() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/"
+        async with asyncio.timeout(20):
+            assert await deliver(url, b"{}", 2.0) == "it took over 2 s"
 
 
 async def test_a_hanging_command_delays_no_event_and_the_end_by_a_bound_only(

@@ -140,6 +140,21 @@ def test_two_scripts_with_modules_of_one_name_never_run_each_others(lab: Command
     assert (third.returncode, out) == (0, "other 1\nother 2\n"), err
 
 
+@pytest.mark.slow
+def test_two_runs_at_once_each_have_a_recording(lab: Command) -> None:
+    ends = "print('at work', flush=True)", "sys.stdin.readline()"
+    script = written(lab.folder / "mine.py", "time.sleep(2.5)", *ends)
+    words = ("--attach", "lab", "--run", script)
+    runs = [at_work(lab, *words, stdin=subprocess.PIPE) for _ in range(2)]
+    for run in runs:
+        assert run.communicate("\n", timeout=BOUND_S)[0] == ""
+    records = json.loads(lab("runs", "--json").stdout)
+    assert len({each["id"] for each in records}) == 2
+    assert all(each["usage"]["watched_s"] >= 2 for each in records)
+    assert all(lab("runs", "show", each["id"], "--trace", f"{each['id']}.json").returncode == 0
+               for each in records)  # fmt: skip
+
+
 SPAWNS = """
 import multiprocessing, os, sys
 from distributed import Client
