@@ -18,6 +18,7 @@ from gputui.model.snapshot import Event, RunState, RunStatus, Severity, Snapshot
 from gputui.model.usage import Usage
 from gputui.protocol.frontend import Done, EventHappened, SnapshotTaken, StartRun
 from gputui.runs import Recording, new_record, recorded
+from gputui.runs.facts import differences
 from gputui.runs.records import log_tail
 from gputui.runs.text import text
 from gputui.tui.app import ScreenApp
@@ -315,6 +316,16 @@ async def test_two_marked_runs_are_compared_side_by_side() -> None:
         await pilot.press("space", "space", "equals_sign")
         await sees(pilot, "svd-1", "0:30 then, 50 % faster now", "residual", "1e-09")
         assert re.search(r"rows +20000 +7\n?", seen(pilot))
+        found = differences(slow, fast)
+        assert [each.differs for each in found[3:]] == sorted(
+            (each.differs for each in found[3:]), reverse=True
+        )
+        lines = [line.lstrip(" │") for line in seen(pilot).splitlines()]
+        places = [
+            next(n for n, line in enumerate(lines) if line.startswith(f"{each.name} "))
+            for each in found
+        ]
+        assert places == sorted(places), "as `runs diff` has them"
         await pilot.press("escape")
         await sees_not(pilot, "50 % faster")
 
