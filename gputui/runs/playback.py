@@ -1,12 +1,14 @@
 """A run's record and telemetry → the cluster as it was at each moment of the run, as a snapshot.
 
 The screen plays them back. Tasks are those whose spans were recorded: of very many a part. What was
-not recorded is missing: the other hosts and GPUs, states of hosts, CPUs, claims.
+not recorded is missing: the other hosts and GPUs, states of hosts, CPUs, claims, events.
 """
 
+import re
+import time
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate
 
@@ -26,18 +28,26 @@ from gputui.model.snapshot import (
     WorkerState,
     WorkerStatus,
 )
+from gputui.protocol.shared import LogLines
 from gputui.runs.recorder import MIB, DeviceTelemetry, Telemetry
-from gputui.runs.records import find, status_of, telemetry_of
+from gputui.runs.records import RunRecord, find, status_of, telemetry_of
 
 
 class RecordedRun:
     """A run that was recorded, with the time from its first reading to its last."""
 
-    def __init__(self, run: RunStatus, workers: Sequence[str], telemetry: Telemetry) -> None:
+    def __init__(
+        self,
+        run: RunStatus,
+        workers: Sequence[str],
+        telemetry: Telemetry,
+        log: Iterable[LogLines] = (),
+    ) -> None:
         """Initialize; raises UsageError where nothing was read during the run."""
         if not telemetry.times:
             raise UsageError(f"{run.id}: it ended before its GPUs were read")
         self.run = run
+        self._log = sorted(log, key=_printed_at)
         self.step_s = telemetry.step_s
         places = sorted(range(len(telemetry.times)), key=telemetry.times.__getitem__)
         self._times = [telemetry.times[place] for place in places]
@@ -98,6 +108,14 @@ class RecordedRun:
             runs=(self._run(at, groups),),
             spans=tuple(self._spans[first:last]),
         )
+
+    def printed(self, after_s: float, until_s: float) -> Sequence[LogLines]:
+        """Return the lines that workers printed after so many seconds, until so many."""
+        first, last = (
+            bisect_right(self._log, self.began_at + second, key=_printed_at)
+            for second in (after_s, until_s)
+        )
+        return self._log[first:last]
 
     def _hosts(self, at: float) -> Iterator[HostStatus]:
         names = (*self._uuids, *self._workers)
@@ -166,6 +184,10 @@ class RecordedRun:
         )
 
 
+def _printed_at(lines: LogLines) -> float:
+    return lines.at
+
+
 def _end(span: TaskSpan) -> float:
     return span.started_at + span.duration_s
 
@@ -187,4 +209,22 @@ def _reading(device: DeviceTelemetry, place: int) -> DeviceReading:
 def recorded_run(id_: str) -> RecordedRun:
     """Read a run's recording; raises UsageError where it cannot be read."""
     record = find(id_)
-    return RecordedRun(status_of(record), record.workers, telemetry_of(record))
+    return RecordedRun(status_of(record), record.workers, telemetry_of(record), _log_of(record))
+
+
+PRINTED = re.compile(r"^(\d\d):(\d\d):(\d\d\.\d\d\d)  (\S+:\S+) \| (.*)", re.M)
+"""A line of a run's log that a worker printed."""
+DAY_S = 86_400
+
+
+def _log_of(record: RunRecord) -> Iterator[LogLines]:
+    """Yield what workers printed during a run; the log has the time of day only."""
+    then = time.localtime(record.started_at)
+    midnight = int(record.started_at) - (60 * then.tm_hour + then.tm_min) * 60 - then.tm_sec
+    at = record.started_at
+    text = record.log.read_text("utf-8", "replace") if record.log.exists() else ""
+    for hour, minute, second, worker, line in PRINTED.findall(text):
+        before, at = at, midnight + (60 * int(hour) + int(minute)) * 60 + float(second)
+        if at < before - DAY_S / 2:
+            midnight, at = midnight + DAY_S, at + DAY_S
+        yield LogLines(worker, (line,), at)

@@ -4,6 +4,7 @@ It keeps no truth of its own: everything here came from the head, and another he
 A snapshot older than the newest is not taken.
 """
 
+import math
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -291,7 +292,7 @@ class Playback:
         """The cursor: seconds since the first reading."""
         self.watched = Watched()
         """The cluster as it would have been seen then."""
-        self.watched.take(recorded.snapshot(0))
+        self._take(0, -math.inf)
 
     @property
     def step_s(self) -> float:
@@ -303,8 +304,15 @@ class Playback:
         before, self.second = self.second, self.second + round(by_s)
         self.second = max(0, min(self.second, self.recorded.seconds))
         look_back = min(LOOK_BACK_S, MOST_LOOKED_BACK // (1 + len(self.watched.slots)))
-        first = before + 1
-        if not 0 <= self.second - before <= look_back:
-            self.watched, first = Watched(), max(0, self.second - look_back)
+        if 0 <= self.second - before <= look_back:
+            self._take(before + 1, before)
+        else:
+            self.watched = Watched()
+            self._take(max(0, self.second - look_back), -math.inf)
+
+    def _take(self, first: int, printed_after: float) -> None:
+        """Take in what was seen from a second on, and what was printed since another."""
         for second in range(first, self.second + 1):
             self.watched.take(self.recorded.snapshot(second))
+        for lines in self.recorded.printed(printed_after, self.second):
+            self.watched.logs.add(lines)

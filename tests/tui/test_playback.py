@@ -1,5 +1,6 @@
 """A run's recording on the screen: the views as they were then, and nothing that changes."""
 
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from gputui import runs
 from gputui.errors import UsageError
 from gputui.model.snapshot import RunState, RunStatus, TaskSpan
 from gputui.protocol.frontend import SnapshotTaken
-from gputui.runs.playback import RecordedRun
+from gputui.runs.playback import RecordedRun, recorded_run
 from gputui.runs.recorder import FlightRecorder
 from gputui.runs.records import Recording, status_of
 from tests.tui.build import EPOCH, GIB, device, host, snapshot, worker
@@ -118,6 +119,8 @@ def on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Still]:
     )
     recording = Recording(record, pytest.fail)
     recording.took(None, telemetry())
+    recording.note("h:gpu0 | made ready", at=EPOCH - 1)
+    recording.note("h:gpu1 | loss 0.5", at=EPOCH + 61)
     recording.end(RunState.DONE)
     ended = replace(status_of(recording.record), ended_at=EPOCH + SECONDS)
     now = snapshot(host("now", device(0, "now")), workers=(worker(0, "now"),), runs=(ended,))
@@ -154,6 +157,42 @@ async def test_a_recording_is_played_back_and_left_for_now(
         await sees(pilot, "svd-1", "done")
         await pilot.press("1")
         await sees(pilot, "▾now")
+
+
+async def test_the_logs_are_those_that_workers_had_printed_by_then(on: Still) -> None:
+    async with on.app.run_test(size=(100, 30)) as pilot:
+        await sees(pilot, "▾now")
+        on.log("now:gpu0", "of now")
+        await playing(pilot)
+        await pilot.press("4")
+        await sees(pilot, "made ready")
+        await pilot.press("right_curly_bracket", "right_square_bracket")
+        await sees(pilot, "made ready", "loss 0.5")
+        assert "of now" not in seen(pilot)
+        await pilot.press("left_square_bracket")
+        await sees_not(pilot, "loss 0.5")
+        await pilot.press("escape", "4")
+        await sees(pilot, "of now")
+
+
+def test_what_was_printed_after_midnight_is_of_the_next_day(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    night = time.mktime((2026, 11, 23, 23, 59, 58, 0, 0, -1))
+    record = runs.new_record("svd", {}, backend="auto", hosts="h", version="1", id="svd-2")
+    recording = Recording(replace(record, started_at=night), pytest.fail)
+    recorder = FlightRecorder()
+    recorder.look(snapshot(host("h", device()), workers=(worker(),), at=night))
+    recorder.look(snapshot(host("h", device()), workers=(worker(),), at=night + 9))
+    recording.took(None, recorder.telemetry)
+    for after_s in (0.5, 4.25):
+        recording.note(f"h:gpu0 | {after_s}", at=night + after_s)
+    recording.end(RunState.DONE)
+    printed = recorded_run("svd-2").printed(0, 9)
+    assert [(each.at - night, each.lines) for each in printed] == [
+        (0.5, ("0.5",)), (4.25, ("4.25",)),
+    ]  # fmt: skip
 
 
 async def test_nothing_can_be_changed_in_the_past(on: Still) -> None:
