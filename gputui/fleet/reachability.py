@@ -49,6 +49,10 @@ LISTEN_HINT = "listen=ADDRESS or interface=NAME on its line names one that it ha
 
 
 FORWARDING_HINT = "AllowTcpForwarding in its sshd_config lets SSH forward ports"
+BY_WAY_OF_HERE = (
+    "what they exchange with other hosts goes by way of this machine: it is faster to let "
+    "worker-ports=40000-40100 in, or to start inside with gputui up --on HOST"
+)
 APART_HINT = (
     "write '* tunnel=true' above all lines, and all go through this machine; or let their workers "
     "in (worker-ports=40000-40100), or start the cluster inside: gputui up --on HOST"
@@ -142,7 +146,8 @@ class Ways:
                 await other.settled.wait()
         await self._find_tunnel(host, session, scheduler_port, why)
         if connection is not None:
-            host.warn(f"its workers go through its SSH connection: {why}")
+            together = f"; {BY_WAY_OF_HERE}" if self._others(host, through_ssh=True) else ""
+            host.warn(f"its workers go through its SSH connection: {why}{together}")
 
     async def _find_direct(
         self, host: FleetHost, session: AgentSession, scheduler_port: int
@@ -202,7 +207,9 @@ class Ways:
                         await other.lead_to(tunnel)
                         stages.progress()
         except OSError as error:
-            raise stages.error(f"{why}; {through_ssh(error)}", FORWARDING_HINT) from error
+            # After a cut the connection before may still have the ports there, for a while.
+            reason = f"{why}; {through_ssh(error)}"
+            raise stages.error(reason, FORWARDING_HINT, transient=True) from error
 
     def _others(self, host: FleetHost, *, through_ssh: bool) -> list[str]:
         """Return the other hosts whose workers go through SSH, or those whose do not."""

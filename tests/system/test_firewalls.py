@@ -119,6 +119,7 @@ def test_hosts_that_let_in_ssh_only_compute_together_through_this_machine(
     assert len(json.loads(done.stdout)["workers"]) == 4, log(gputui)
     assert all(each.startswith("tls://127.0.0.1:") for each in workers_of(gputui))
     assert "host1: ready: its workers go through its SSH connection: " in log(gputui)
+    assert log(gputui).count("goes by way of this machine") == 1  # the second one says so
     gputui.assert_nothing_left()
 
 
@@ -175,6 +176,32 @@ def test_an_ssh_connection_that_is_cut_is_made_again_and_its_tasks_run_again(
     assert json.loads(out)["result"] == {"value": hang.VALUE}
     assert log(gputui).count("host1: ready") == 2
     run.assert_nothing_left()
+
+
+@pytest.mark.slow
+def test_hosts_behind_ssh_find_each_other_again_after_a_cut_of_the_network(
+    gputui: Command, namespace_hosts: Namespaces
+) -> None:
+    first, second, _ = namespace_hosts.hosts
+    file = lines(gputui, namespace_hosts, "tunnel=true", "tunnel=true")
+    gputui.env["DASK_GPUTUI__LEASE"] = "20"
+    with (
+        namespace_hosts.firewall(first, out=False),
+        namespace_hosts.firewall(second, out=False),
+    ):
+        run = Run(gputui, file, "wait")
+        run.hanging_worker()
+        namespace_hosts.cut(first)
+        try:
+            wait_until(lambda: "host1: reconnecting" in log(gputui))
+        finally:
+            namespace_hosts.mend(first)
+        wait_until(lambda: log(gputui).count("host1: ready") == 2, why=lambda: log(gputui))
+        (gputui.folder / "go").touch()
+        status, _, err = run.end()
+        assert status == 0, f"{err}\n{log(gputui)}"
+        run.assert_nothing_left()
+    gputui.assert_nothing_left()
 
 
 @pytest.mark.slow
