@@ -17,7 +17,7 @@ from tests.processes import parent_of
 from tests.sshd import Namespaces, SshHost
 from tests.system import hang
 from tests.system.conftest import GONE_S, Command, found, wait_until
-from tests.system.parts import Run
+from tests.system.parts import Run, cluster_of, parts_of
 
 WORKER = "gpus=none workers=2 nthreads=1 memory=512MiB"
 SUM = ("--run", "random-sum", "-p", "size=2000", "--json", "--quiet")
@@ -161,6 +161,19 @@ def test_a_port_that_ssh_forwards_takes_nobody_without_the_clusters_certificate(
     (gputui.folder / "go").touch()
     assert run.end()[0] == 0
     run.assert_nothing_left()
+
+
+@pytest.mark.slow
+def test_a_worker_behind_ssh_that_is_killed_comes_back_at_a_port_of_its_host(
+    gputui: Command, shut: str
+) -> None:
+    done = gputui("up", shut)
+    assert done.returncode == 0, done.stderr
+    wait_until(lambda: len(workers_of(gputui)) == 2, why=lambda: log(gputui))
+    worker, *_ = parts_of(cluster_of(gputui.pids()))["worker"]
+    os.kill(worker, signal.SIGKILL)
+    wait_until(lambda: len(workers_of(gputui)) == 3, why=lambda: log(gputui))
+    assert gputui("down", "hosts").returncode == 0
 
 
 @pytest.mark.slow
