@@ -76,6 +76,36 @@ def test_energy_is_the_counter_where_it_is_fresh_and_the_power_before_and_after(
     assert found.energy_wh == pytest.approx((3 * 100 + 3_000 + 2 * 100) / 3600, abs=1e-3)
 
 
+def test_a_reading_holds_for_the_time_before_it_was_read_and_the_last_until_the_end() -> None:
+    def at(second: int, power_w: float, late_s: float | None = 0.9) -> Snapshot:
+        read_at = None if late_s is None else EPOCH + second - late_s
+        here = host("h", device(power_w=power_w), read_at=read_at)
+        return snapshot(here, workers=(worker(),), at=EPOCH + second)
+
+    found = seen(at(0, 100), at(1, 100), at(2, 600), at(3, 600), at(5, 600, late_s=None))
+    assert found.gpu_hours == round(5 / 3600, 4)
+    assert found.energy_wh == pytest.approx((0.1 * 100 + 4.9 * 600) / 3600, abs=1e-3)
+
+
+def test_a_host_that_was_silent_counts_again_from_when_it_is_read() -> None:
+    def at(second: int, read: int) -> Snapshot:
+        here = host("h", device(power_w=360.0), read_at=EPOCH + read)
+        return snapshot(here, workers=(worker(),), at=EPOCH + second)
+
+    found = seen(at(0, 0), at(1, 1), *(at(n, 1) for n in range(2, 90)), at(90, 89), at(91, 91))
+    assert found.gpu_hours == round(3 / 3600, 4)
+
+
+def test_a_clock_that_is_put_back_stops_no_gpus_account() -> None:
+    def at(second: int, read: int) -> Snapshot:
+        return snapshot(
+            host("h", device(), read_at=EPOCH + read), workers=(worker(),), at=EPOCH + second
+        )
+
+    found = seen(at(0, 0), at(5, 5), at(-5_000, 5), at(-4_999, -4_999), at(-4_998, -4_998))
+    assert found.gpu_hours == round(7 / 3600, 4)
+
+
 def test_a_counter_that_begins_again_with_the_driver_takes_no_energy_away() -> None:
     counters = (5_000.0, 6_000.0, 10.0, 1_010.0)
     found = seen(*(cluster(n, device(power_w=100.0, energy_j=c)) for n, c in enumerate(counters)))
@@ -189,14 +219,19 @@ def long_run(recorder: FlightRecorder, seconds: int, gpus: int) -> bytes:
     spans = tuple(
         TaskSpan(f"host-{n}:gpu{n}", f"prefix-{n}", EPOCH + 0.123456, 1234.567891) for n in range(8)
     )
-    for second in range(seconds):
-        used = (second % 80) * GIB
-        devices = tuple(
-            device(n, utilization_percent=100.0, memory_used_bytes=used, power_w=699.0)
-            for n in range(gpus)
+    workers = tuple(worker(n) for n in range(gpus))
+    used = {"utilization_percent": 100.0, "power_w": 699.0}
+    kinds = [
+        cluster(
+            0,
+            *(device(n, memory_used_bytes=gib * GIB, **used) for n in range(gpus)),
+            spans=spans,
+            workers=workers,
         )
-        workers = tuple(worker(n) for n in range(gpus))
-        recorder.look(cluster(second, *devices, spans=spans, workers=workers))
+        for gib in range(80)
+    ]
+    for second in range(seconds):
+        recorder.look(replace(kinds[second % 80], taken_at=EPOCH + second))
     return msgspec.json.encode(recorder.telemetry)
 
 

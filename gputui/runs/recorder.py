@@ -146,6 +146,8 @@ class Device:
     reading: DeviceReading
     """The first."""
     rows: list[Row | None]
+    at: float
+    """When it was last read, or became the run's."""
     open: list[Row] = field(default_factory=list)
     """Rows of the step that goes on."""
     utilization: Mean = field(default_factory=Mean)
@@ -194,9 +196,13 @@ class FlightRecorder:
 
     def look(self, snapshot: Snapshot) -> None:
         """Take in what holds in a snapshot."""
-        for_s = 0.0 if self._at is None else snapshot.taken_at - self._at
-        for_s = for_s if 0.0 <= for_s <= LONGEST_GAP_S else 0.0
-        self._at = snapshot.taken_at
+        at = snapshot.taken_at
+        for_s = 0.0 if self._at is None else at - self._at
+        if not 0.0 <= for_s <= LONGEST_GAP_S:
+            for_s = 0.0
+            for device in self._devices.values():
+                device.at = at
+        self._at = at
         self._watched_s += for_s
         workers: dict[str | None, list[WorkerStatus]] = {}
         for worker in snapshot.workers:
@@ -206,7 +212,7 @@ class FlightRecorder:
         for host in snapshot.hosts:
             found = [device for device in host.devices if device.uuid in uuids]
             for reading in found:
-                self._add(host, reading, workers.get(reading.uuid, ()), why_all, for_s)
+                self._add(host, reading, workers.get(reading.uuid, ()), why_all, at)
             if found or (self.uuids is None and None in workers):
                 self._network_bytes += (host.reading.network_receive_bytes_per_s or 0.0) * for_s
         if self.uuids is None:
@@ -224,14 +230,18 @@ class FlightRecorder:
         reading: DeviceReading,
         workers: Sequence[WorkerStatus],
         why_all: Idle | None,
-        for_s: float,
+        at: float,
     ) -> None:
+        """Take in a GPU's reading: it holds from when the one before was read until it was."""
         device = self._devices.get(reading.uuid)
         if device is None:
             name = f"{host.name}:{reading.short_name}"
-            device = Device(name, reading, [None] * len(self._times))
+            device = Device(name, reading, [None] * len(self._times), at)
             self._devices[reading.uuid] = device
-            for_s = 0.0
+        read_at = at if host.read_at is None else min(at, host.read_at)
+        for_s = max(0.0, read_at - device.at)
+        device.at += for_s
+        for_s = for_s if for_s <= LONGEST_GAP_S else 0.0
         device.seconds += for_s
         if reading.lost or reading.stale:
             return

@@ -214,7 +214,8 @@ class OngoingRun:
             more["failure"] = error.failure(worker, log)
         if (last := self.snapshot) is not None:  # its readings hold until now
             ended_at = last.taken_at + time.monotonic() - self._looked_at
-            self.recorder.look(replace(last, taken_at=ended_at, spans=()))
+            hosts = tuple(replace(host, read_at=None) for host in last.hosts)
+            self.recorder.look(replace(last, taken_at=ended_at, hosts=hosts, spans=()))
         self.recording.took(self.recorder.usage, telemetry := self.recorder.telemetry)
         self.recording.end(
             _state(error), restarts=self.restarts, workers=self.settled.workers, **more
