@@ -66,7 +66,7 @@ class Connector:
     """Makes the SSH connections of one fleet."""
 
     def __init__(self, file: str | None = None) -> None:
-        self._file = file
+        self._here = this_machine(file)
         self._turns = asyncio.Semaphore(EVALUATED_AT_ONCE)
         self._handshakes = asyncio.Semaphore(HANDSHAKES_AT_ONCE)
         self._jump_hosts: dict[Route, Shared[Connection]] = {}
@@ -83,9 +83,9 @@ class Connector:
         hint = "does a Match exec in the SSH configuration hang, or CanonicalizeHostname on DNS?"
         async with self._turns, stages.enter(HostState.RESOLVING, late, hint, bound_s=bound_s):
             try:
-                way = await route(destination, this_machine(self._file), command)
+                way = await route(destination, self._here, command)
             except ConfigurationError as error:
-                reason = f"{self._file or 'the SSH configuration'}: {error}"
+                reason = f"{self._here.file or 'the SSH configuration'}: {error}"
                 raise stages.error(reason, CONFIGURATION_HINT) from error
         return await self._reach(way, stages)
 
