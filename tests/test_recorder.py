@@ -61,7 +61,7 @@ def test_the_peak_and_the_mean_of_memory_are_over_time() -> None:
     assert found.device_memory_peak_bytes == 70 * GIB
     assert found.device_memory_mean_bytes == round((9 * 1 + 70) / 10 * GIB)
     assert (found.utilization_percent, found.host_memory_peak_bytes) == (9.0, 2 * GIB)
-    assert (found.gpus, found.gpu_hours) == (1, round(10 / 3600, 4))
+    assert (found.gpus, found.gpu_hours) == (1, round(10 / 3600, 6))
 
 
 def test_energy_is_the_counter_where_it_is_fresh_and_the_power_before_and_after() -> None:
@@ -83,7 +83,7 @@ def test_a_reading_holds_for_the_time_before_it_was_read_and_the_last_until_the_
         return snapshot(here, workers=(worker(),), at=EPOCH + second)
 
     found = seen(at(0, 100), at(1, 100), at(2, 600), at(3, 600), at(5, 600, late_s=None))
-    assert found.gpu_hours == round(5 / 3600, 4)
+    assert found.gpu_hours == round(5 / 3600, 6)
     assert found.energy_wh == pytest.approx((0.1 * 100 + 4.9 * 600) / 3600, abs=1e-3)
 
 
@@ -93,7 +93,7 @@ def test_a_host_that_was_silent_counts_again_from_when_it_is_read() -> None:
         return snapshot(here, workers=(worker(),), at=EPOCH + second)
 
     found = seen(at(0, 0), at(1, 1), *(at(n, 1) for n in range(2, 90)), at(90, 89), at(91, 91))
-    assert found.gpu_hours == round(3 / 3600, 4)
+    assert found.gpu_hours == round(3 / 3600, 6)
 
 
 def test_a_clock_that_is_put_back_stops_no_gpus_account() -> None:
@@ -103,7 +103,7 @@ def test_a_clock_that_is_put_back_stops_no_gpus_account() -> None:
         )
 
     found = seen(at(0, 0), at(5, 5), at(-5_000, 5), at(-4_999, -4_999), at(-4_998, -4_998))
-    assert found.gpu_hours == round(7 / 3600, 4)
+    assert found.gpu_hours == round(7 / 3600, 6)
 
 
 def test_a_counter_that_begins_again_with_the_driver_takes_no_energy_away() -> None:
@@ -127,7 +127,7 @@ def test_a_gpu_counts_from_when_it_was_the_runs() -> None:
     recorder.look(cluster(10))
     recorder.look(cluster(14))
     found = usage(recorder)
-    assert (found.gpu_hours, found.idle_s) == (round(4 / 3600, 4), 4.0)
+    assert (found.gpu_hours, found.idle_s) == (round(4 / 3600, 6), 4.0)
     assert found.energy_wh == pytest.approx(70 * 4 / 3600, abs=1e-3)
 
 

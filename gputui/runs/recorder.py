@@ -314,7 +314,7 @@ class FlightRecorder:
         return Usage(
             watched_s=round(self._watched_s, 1),
             gpus=len(devices),
-            gpu_hours=round(sum(device.seconds for device in each) / 3600, 4),
+            gpu_hours=round(sum(device.seconds for device in each) / 3600, 6),
             energy_wh=_watt_hours(sum(energy_j)) if energy_j else None,
             utilization_percent=_rounded(sum(busy) / len(busy)) if busy else None,
             device_memory_peak_bytes=_whole(

@@ -82,15 +82,16 @@ with open(path, "w", buffering=1) as file:
 
 def compared(record: RunRecord, counter: Path) -> int:
     """Print both figures and their difference; return the exit status."""
-    usage, times = record.usage, telemetry_of(record).times
+    usage, (began_at, *_) = record.usage, telemetry_of(record).times
     assert usage is not None and usage.energy_wh is not None, "it has no energy"
     lines = [line.split() for line in counter.read_text().splitlines()]
     readings = [(float(at), float(energy_mj) / 3.6e6) for at, energy_mj in lines]
-    began_at, ended_at = times[0], times[0] + usage.watched_s
+    ended_at, seconds = began_at + usage.watched_s, 3600 * usage.gpu_hours / usage.gpus
+    began_at = ended_at - seconds  # the GPU may have become the run's after the first look
     gained_wh = at_moment(readings, ended_at) - at_moment(readings, began_at)
     percent = 100 * (usage.energy_wh / gained_wh - 1)
-    watts = 3600 * gained_wh / usage.watched_s
-    print(f"{usage.watched_s:.1f} s of {usage.gpus} GPU, {watts:.0f} W on average")
+    watts = 3600 * gained_wh / seconds
+    print(f"{seconds:.1f} s of {usage.gpus} GPU, {watts:.0f} W on average")
     print(f"the record      {usage.energy_wh:.3f} Wh")
     print(f"the counter     {gained_wh:.3f} Wh   ({len(readings)} readings)")
     print(f"the difference  {percent:+.2f} %   (at most {BAR_PERCENT:.0f} %)")
