@@ -8,8 +8,9 @@ import asyncio
 import json
 import sys
 import time
-from dataclasses import asdict
 from typing import Any
+
+import msgspec
 
 from gputui.cli.clusters import chosen_cluster, remote_head
 from gputui.client.head_connection import HeadConnection
@@ -120,9 +121,6 @@ def as_object(found: tuple[Verdict, ...], evidence: Evidence | None) -> dict[str
     """Return the object of `why --json`."""
     hosts: tuple[ExaminedHost, ...] = evidence.hosts if evidence else ()
     scheduler = evidence.scheduler if evidence else ExaminedScheduler()
-    return {
-        "at": time.time(),
-        "verdicts": [asdict(verdict) for verdict in found],
-        "hosts": [asdict(host) for host in hosts],
-        "scheduler": asdict(scheduler),
-    }
+    said = {"at": time.time(), "verdicts": found, "hosts": hosts, "scheduler": scheduler}
+    shown: dict[str, Any] = msgspec.to_builtins(said)
+    return shown
