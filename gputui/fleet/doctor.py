@@ -141,8 +141,8 @@ async def _try_ways(up: list[LoneAgent]) -> list[Closed]:
         if each.host.listen and port.error:
             text, hint = reachability.cannot_listen(port), reachability.LISTEN_HINT
             found.append(Closed((each.host.name, each.host.name), text, hint))
-        if port.address and not each.host.contact:
-            ends[place] = ends[place]._replace(address=port.address)
+        if (address := reachability.address_of(port)) and not each.host.contact:
+            ends[place] = ends[place]._replace(address=address)
     ways: list[tuple[tuple[str, ...], Coroutine[Any, Any, str]]] = [
         ((end.name,), reachability.from_here(each.opened.local_address, end, port.port))
         for each, end, port in zip(up, ends, opened, strict=True)

@@ -264,6 +264,8 @@ class FleetHost:
                 self._losses = 0
             self._session = None
             await asyncio.shield(opened.channel.close())
+            if self.tunnel is not None:
+                self.tunnel.lose()
             if opened.connection is not None:
                 await asyncio.shield(opened.connection.close())
 
@@ -384,6 +386,8 @@ class FleetHost:
         self.settled.set()
         if self.was_ready:
             self._lose(0.0)
+        if self.tunnel is not None:
+            self.tunnel, self.listen_address = None, ""
         how = {"stderr_tail": error.stderr_tail, "failed_stage": str(error.stage)}
         self._become(HostState.FAILED, error.reason, error.hint, **how)
 

@@ -80,6 +80,8 @@ class LoneAgent:
         await self._tasks.close()
         await end(self.opened.channel)
         await self.opened.channel.close()
+        if self.opened.connection is not None:
+            await self.opened.connection.close()
 
 
 @contextlib.asynccontextmanager

@@ -19,6 +19,7 @@ from gputui.fleet.addresses import (
     is_loopback,
     is_of_a_host,
     outward_address,
+    parsed,
     same_family,
 )
 from gputui.fleet.host import FleetHost
@@ -172,9 +173,9 @@ class Ways:
                 if opened.error and not line.listen and is_of_a_host(reached.local_address):
                     # It was reached at the address of a machine before it, which forwards a port.
                     opened = await session.ask(Listen(reached.local_address, line.ports))
-            if opened.error:
+            address = address_of(opened)
+            if opened.error or not address:
                 raise stages.error(cannot_listen(opened), LISTEN_HINT)
-            address = opened.address or opened.host
             async with stages.enter(HostState.CHECKING, "the ways to its workers: no answer"):
                 end = End.of(line, address, host.ask_agent)
                 if shut := await from_here(host.local_address, end, opened.port):
@@ -324,9 +325,25 @@ def apart(behind: str, other: str) -> str:
     )
 
 
+def address_of(opened: Listening) -> str:
+    """Return where a port is open; "" where that is no address of a host.
+
+    An agent decides for an interface only, and what it says is not trusted.
+
+    >>> address_of(Listening("10.0.0.7", 1, "", "10.0.0.8"))
+    '10.0.0.7'
+    >>> address_of(Listening("ib0", 1, "", "10.0.0.8")), address_of(Listening("ib0", 1, "", "::1"))
+    ('10.0.0.8', '')
+    """
+    if parsed(opened.host):
+        return opened.host
+    return opened.address if is_of_a_host(opened.address) else ""
+
+
 def cannot_listen(opened: Listening) -> str:
     """Describe a port that could not be opened."""
-    return f"its workers cannot listen on {bracketed(opened.host)}: {opened.error}"
+    why = opened.error or "that is no address for others"
+    return f"its workers cannot listen on {bracketed(opened.host)}: {why}"
 
 
 async def from_here(here: str, end: End, port: int) -> str:

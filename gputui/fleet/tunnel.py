@@ -78,11 +78,23 @@ class Tunnel:
             raise OSError(f"nothing comes through port {opened.port}")
 
     async def lead_to(self, other: "Tunnel") -> None:
-        """Open the ways from the host to the workers of another; raises OSError."""
+        """Open the ways from the host to the workers of another; raises OSError.
+
+        Where its connection is lost, they are opened over the next one.
+        """
         connection, new = self._connection, {*other.numbers} - self._back
         self._back |= new
-        if connection is not None:
+        if connection is None:
+            return
+        try:
             await asyncio.gather(*(connection.forward_back(port, port) for port in new))
+        except OSError:
+            if self._connection is connection:
+                raise
+
+    def lose(self) -> None:
+        """Note that the connection is lost."""
+        self._connection = None
 
 
 async def _answers(port: int) -> bool:

@@ -219,13 +219,13 @@ async def test_an_address_that_the_host_does_not_have_is_named_with_the_key_that
         assert "listen=ADDRESS" in found[host.name].hint
 
 
-async def doctor(hosts: Namespaces, *lines: Host) -> list[Finding]:
+async def doctor_of(config: Path, *lines: Host) -> list[Finding]:
     """Return what doctor finds that is not good, and what it finds of tunnels."""
 
     async def nobody(question: object) -> None:
         return None
 
-    settings = FleetSettings("test", ssh_config=str(hosts.config))
+    settings = FleetSettings("test", ssh_config=str(config))
     found = await diagnose(lines, settings, nobody)
     return [each for each in found if each.verdict is not Verdict.GOOD or each.check == "tunnel"]
 
@@ -233,7 +233,9 @@ async def doctor(hosts: Namespaces, *lines: Host) -> list[Finding]:
 async def test_doctor_finds_a_way_between_hosts_that_is_closed(namespace_hosts: Namespaces) -> None:
     first, second, _ = namespace_hosts.hosts
     with no_route(namespace_hosts, first, second):
-        found = await doctor(namespace_hosts, Host(first.name, gpus=()), Host(second.name, gpus=()))
+        found = await doctor_of(
+            namespace_hosts.config, Host(first.name, gpus=()), Host(second.name, gpus=())
+        )
     bad = [each.text for each in found if each.verdict is Verdict.BAD]
     start = f"{first.name} ({first.address}) cannot reach the workers of {second.name} at "
     assert any(text.startswith(f"{start}{second.address}: ") for text in bad), bad
@@ -246,9 +248,9 @@ async def test_doctor_finds_a_firewall_and_whether_workers_go_through_ssh(
     shut, other, _ = namespace_hosts.hosts
     lines = [Host(each.name, gpus=()) for each in (shut, other)]
     with namespace_hosts.firewall(shut, out=False):
-        alone = await doctor(namespace_hosts, lines[0])
-        both = await doctor(namespace_hosts, *lines)
-        not_wanted = await doctor(namespace_hosts, replace(lines[0], tunnel=False))
+        alone = await doctor_of(namespace_hosts.config, lines[0])
+        both = await doctor_of(namespace_hosts.config, *lines)
+        not_wanted = await doctor_of(namespace_hosts.config, replace(lines[0], tunnel=False))
     assert [(each.check, each.verdict) for each in alone] == [
         ("port", Verdict.DOUBTFUL),
         ("workers", Verdict.DOUBTFUL),
@@ -287,6 +289,8 @@ async def test_workers_go_through_the_connection_that_an_ssh_of_the_user_holds(
                 assert found[host.name].reason == ""
                 assert found[host.name].state is HostState.READY
                 assert "127.0.0.1" in listeners(namespace_hosts, host)
+            assert "127.0.0.1" not in listeners(namespace_hosts, host)
+            assert (await doctor_of(config, line))[-1].check == "tunnel"
             assert "127.0.0.1" not in listeners(namespace_hosts, host)
     finally:
         subprocess.run([*master, "-O", "exit", host.name], stderr=subprocess.DEVNULL)
