@@ -120,6 +120,7 @@ class Fleet {
       this.arrange();
       this.update();
     };
+    make(root, "style", "", `.${this.get("still")} { display: none; }`);
     this.said = make(root, "div", "said");
     this.alarms = make(root, "div", "alarms");
     this.body = make(root, "div", "body");

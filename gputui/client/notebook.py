@@ -2,7 +2,8 @@
 
 Each second a snapshot of the head becomes columns of small numbers; those that changed go to
 `notebook.js`, which draws them. Nothing is sent while the kernel could hear from the page and does
-not. Without a kernel the cell shows HTML: the fleet as it was shown first, or as its cluster ended.
+not. For where no kernel runs the cell has HTML, too, which the live widget hides: the fleet as it
+was when it was shown, when the last run ended, or when the cluster was closed.
 """
 
 import asyncio
@@ -40,6 +41,7 @@ RUNS = 4
 ALARMS = 8
 TEXT_CHARS = 200
 GIB = 2**30
+NOTHING = {"text/plain": ""}
 COLUMNS = ("busy", "memory", "watts", "degrees", "tasks")
 HEADS = {
     "state": ("state", ""),
@@ -189,6 +191,8 @@ class FleetWidget(AnyWidget):  # type: ignore[misc]
     alarms = traitlets.List().tag(sync=True)
     runs = traitlets.List().tag(sync=True)
     figures = traitlets.Dict().tag(sync=True)
+    still = traitlets.Unicode().tag(sync=True)
+    """The class of the HTML that it hides."""
     said = traitlets.Unicode().tag(sync=True)
     """Why the head refused what was asked for."""
     at = traitlets.Int().tag(sync=True)
@@ -201,7 +205,9 @@ class FleetWidget(AnyWidget):  # type: ignore[misc]
         self._columns = FleetColumns()
         self._first = asyncio.Event()
         self._outputs: set[str] = set()
-        """The ids of those that show it."""
+        """The ids of those that show it; that of the live one is the same with a dash."""
+        self._ended_runs: frozenset[str] = frozenset()
+        self.still = f"gputui-{uuid4().hex}"
         self._kernel = asyncio.get_running_loop()
         self._unheard_s = 0
         """For how long the kernel could have heard from the page, and has not."""
@@ -210,8 +216,9 @@ class FleetWidget(AnyWidget):  # type: ignore[misc]
     def show(self) -> None:
         """Show it in the cell that is executed."""
         self._outputs.add(id := uuid4().hex)
-        bundle, _ = self._repr_mimebundle_() or ({}, {})
-        display(bundle | self._still(), raw=True, display_id=id)
+        display(self._html(), raw=True, display_id=id)
+        live, _ = self._repr_mimebundle_() or ({}, {})
+        display(live | NOTHING, raw=True, display_id=f"{id}-")
 
     async def first(self) -> None:
         """Wait a moment for the first snapshot."""
@@ -230,16 +237,23 @@ class FleetWidget(AnyWidget):  # type: ignore[misc]
             ended = connection.why_gone
         finally:
             self.about = self._columns.newest["about"] = self.about | {"ended": ended}
-            self.keep()
+            self.settle()
 
-    def keep(self) -> None:
-        """Leave what it shows in the notebook, for where no kernel runs."""
+    def settle(self) -> None:
+        """Leave what it shows in the notebook, and be live no more."""
+        self._refresh()
         for id in self._outputs:
-            update_display(self._still(), raw=True, display_id=id)
+            update_display(NOTHING, raw=True, display_id=f"{id}-")
 
-    def _still(self) -> dict[str, str]:
+    def _refresh(self) -> None:
+        """Bring the HTML up to date, which a notebook is saved with."""
+        for id in self._outputs:
+            update_display(self._html(), raw=True, display_id=id)
+
+    def _html(self) -> dict[str, str]:
         """Return the output of a cell without a kernel."""
-        return {"text/plain": self._text, "text/html": self._columns.html() or escape(self._text)}
+        html = self._columns.html() or escape(self._text)
+        return {"text/plain": self._text, "text/html": f'<div class="{self.still}">{html}</div>'}
 
     def _look(self, snapshot: Snapshot) -> None:
         """Take in a snapshot; send what is new in it, unless nobody looks."""
@@ -249,6 +263,10 @@ class FleetWidget(AnyWidget):  # type: ignore[misc]
             with self.hold_sync():
                 for name, value in shown.items():
                     setattr(self, name, value)
+        ended = frozenset(run.id for run in snapshot.runs if run.state.ended)
+        if ended != self._ended_runs:
+            self._ended_runs = ended
+            self._refresh()
         self._kernel.call_soon_threadsafe(self._not_heard)
 
     def _not_heard(self) -> None:

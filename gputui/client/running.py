@@ -257,7 +257,7 @@ class RunningCluster(Cluster):  # type: ignore[misc]
         if not self.asynchronous and not self._at_exit:
             self._loop_runner.stop()
             if self._widget_shown is not None:
-                self._widget_shown.keep()  # as a message of the cell that closes it
+                self._widget_shown.settle()  # as a message of the cell that closes it
         return closing
 
     def shutdown(self) -> Any:

@@ -119,3 +119,10 @@ def test_a_widget_out_of_sight_is_not_drawn_and_one_without_a_kernel_says_since_
         for kernel in kernels:
             os.kill(kernel, signal.SIGCONT)
         shown.wait_for_selector(".gputui:not(.stale)", timeout=MOST_MS)
+        assert not shown.locator("td:has-text('localhost:cpu0')").is_visible()
+        run(shown, "docmanager:save")
+        until(lambda: "2 of 2 workers" in (folder / "killed.ipynb").read_text(), "saved")
+        for kernel in kernels:
+            os.kill(kernel, signal.SIGKILL)
+        shown.reload()
+        shown.wait_for_selector("td:has-text('localhost:cpu0')", timeout=MOST_MS)
