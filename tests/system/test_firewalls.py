@@ -21,6 +21,7 @@ from tests.system.parts import Run, cluster_of, parts_of
 
 WORKER = "gpus=none workers=2 nthreads=1 memory=512MiB"
 SUM = ("--run", "random-sum", "-p", "size=2000", "--json", "--quiet")
+SVD = ("--run", "svd", "-p", "rows=20000", "-p", "cols=50", "--json")
 HOLD = "import socket, sys; s = socket.create_server(('', int(sys.argv[1]))); print(flush=True); "
 
 
@@ -114,7 +115,7 @@ def test_hosts_that_let_in_ssh_only_compute_together_through_this_machine(
         namespace_hosts.firewall(first, out=False),
         namespace_hosts.firewall(second, out=False),
     ):
-        done = gputui(file, "--run", "svd", "-p", "rows=20000", "-p", "cols=50", "--json")
+        done = gputui(file, *SVD)
     assert done.returncode == 0, done.stderr
     assert len(json.loads(done.stdout)["workers"]) == 4, log(gputui)
     assert all(each.startswith("tls://127.0.0.1:") for each in workers_of(gputui))
@@ -202,18 +203,19 @@ def test_hosts_behind_ssh_find_each_other_again_after_a_cut_of_the_network(
         namespace_hosts.firewall(first, out=False),
         namespace_hosts.firewall(second, out=False),
     ):
-        run = Run(gputui, file, "wait")
-        run.hanging_worker()
+        assert gputui("up", file).returncode == 0
+        wait_until(lambda: len(workers_of(gputui)) == 4, why=lambda: log(gputui))
         namespace_hosts.cut(first)
         try:
             wait_until(lambda: "host1: reconnecting" in log(gputui))
         finally:
             namespace_hosts.mend(first)
         wait_until(lambda: log(gputui).count("host1: ready") == 2, why=lambda: log(gputui))
-        (gputui.folder / "go").touch()
-        status, _, err = run.end()
-        assert status == 0, f"{err}\n{log(gputui)}"
-        run.assert_nothing_left()
+        wait_until(lambda: len(workers_of(gputui)) == 6, why=lambda: log(gputui))
+        done = gputui("--attach", "hosts", *SVD)
+        assert done.returncode == 0, done.stderr
+        assert len(json.loads(done.stdout)["workers"]) == 4, log(gputui)
+        assert gputui("down", "hosts").returncode == 0
     gputui.assert_nothing_left()
 
 
