@@ -85,7 +85,7 @@ async def why(name: str | None, as_json: bool, bundle: str | None) -> int:
         pack(bundle, said, heard.snapshot, heard.events, heard.logs, heard.env_values)
         print(f"gputui: wrote {safe(bundle)}: read it before you send it", file=sys.stderr)
     if as_json:
-        print(json.dumps(as_object(found, evidence), indent=1))
+        print(json.dumps(as_object(found, evidence)))
     else:
         print("\n".join(map(safe, as_lines(found))))
     return int(ExitCode.DONE)
