@@ -1,4 +1,7 @@
-"""The cells that changed, sent to a terminal that is not the screen's own work: pyte's."""
+"""The cells that changed, sent to a terminal that is not the screen's own work: pyte's.
+
+What of Textual's output goes on to the terminal.
+"""
 
 import random
 
@@ -6,10 +9,13 @@ import pyte
 import pytest
 from rich.cells import cell_len, set_cell_size
 
-from gputui.tui.terminal.cells import Cells
+from gputui.tui.terminal.cells import SYNC_END, SYNC_START, Cells
 
 WIDTH, HEIGHT = 24, 6
 STYLES = ("", "1", "2", "31", "1;38;2;0;128;255;48;2;9;9;9", "48;2;9;9;9", "7;31", "2;4;32;45")
+SIZE = (10, 3)
+FRAME = "\x1b[1;1Hbusy\x1b[1;1H"
+UNREAD = "\x1b[2;1Ha\tb\x1b[1;1H"
 TEXTS = ("busy", "  ", "98▇", "名古屋", "⣿⣿⡇", "e\u0301t", "●")
 
 
@@ -55,13 +61,6 @@ def test_a_terminal_shows_the_same_as_if_it_got_whole_frames(seed: int) -> None:
         assert shown(changed) == shown(whole), f"step {step}"
 
 
-def test_a_frame_that_changes_nothing_sends_nothing() -> None:
-    cells = Cells(WIDTH, HEIGHT)
-    made = "\x1b[1;1H\x1b[31mbusy\x1b[0m 98\x1b[1;1H"
-    assert cells.take(made) and cells.changes()
-    assert cells.take(made) and cells.changes() == ""
-
-
 def test_only_the_cell_that_changed_is_sent() -> None:
     cells = Cells(WIDTH, HEIGHT)
     cells.take("\x1b[3;2H\x1b[31mutil 97\x1b[0m\x1b[1;1H")
@@ -76,17 +75,48 @@ def test_a_colour_is_said_once_however_many_places_it_is_in() -> None:
     assert cells.changes().count("\x1b[0;31m") == 1
 
 
-def test_after_somebody_else_wrote_every_cell_is_sent_again() -> None:
-    cells = Cells(WIDTH, HEIGHT)
-    cells.take(blank())
-    cells.changes()
-    cells.forget()
-    cells.take("\x1b[1;1H \x1b[1;1H")
-    assert cells.changes().count(" ") == WIDTH * HEIGHT
+def through(cells: Cells, *written: str) -> str:
+    return "".join(cells.let_through(data, SIZE) for data in written)
+
+
+def test_a_frame_is_sent_between_its_marks() -> None:
+    sent = through(Cells(), SYNC_START, FRAME, SYNC_END)
+    assert sent.startswith(SYNC_START + "\x1b[") and sent.endswith(SYNC_END)
+
+
+def test_a_frame_that_changes_nothing_is_not_sent_and_nor_are_its_marks() -> None:
+    cells = Cells()
+    through(cells, SYNC_START, FRAME, SYNC_END)
+    assert through(cells, SYNC_START, FRAME, SYNC_END) == ""
 
 
 @pytest.mark.parametrize(
-    "data", ["\x1b[?1049h", "\x1b]2;title\x07", "text", "\x1b[1;1Ha\x07", "\x1b[1;1H\x1b[2J"]
+    "data",
+    ["\x1b[?1004h", "\x1b[>25u", "\x1b[?2026$p", "\x1b]52;c;Zm9v\x07", "\x1b]2;t\x1b\\", "\x07"],
 )
-def test_what_is_no_frame_is_not_taken(data: str) -> None:
-    assert not Cells(WIDTH, HEIGHT).take(data)
+def test_what_shows_nothing_passes_and_changes_nothing(data: str) -> None:
+    cells = Cells()
+    through(cells, FRAME)
+    assert through(cells, data) == data
+    assert through(cells, FRAME) == ""
+
+
+@pytest.mark.parametrize("data", [UNREAD, "\x1b[2J", "text"])
+def test_after_what_cannot_be_followed_every_cell_is_sent(data: str) -> None:
+    cells = Cells()
+    through(cells, FRAME)
+    assert through(cells, data) == data
+    assert "busy" in through(cells, FRAME)
+
+
+def test_another_size_sends_every_cell() -> None:
+    cells = Cells()
+    through(cells, FRAME)
+    assert "busy" in cells.let_through(FRAME, (9, 3))
+
+
+def test_a_size_that_came_back_sends_every_cell() -> None:
+    cells = Cells()
+    through(cells, FRAME)
+    cells.forget()
+    assert "busy" in through(cells, FRAME)

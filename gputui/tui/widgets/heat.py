@@ -121,44 +121,47 @@ class HeatPane(Pane, can_focus=True):
         """Show a cell for each key of the blocks."""
         self._blocks, self._part, self._legend = blocks, part, legend
         width, height = self.size
-        self._arranged = arrange(blocks, width, height - 1)
-        self._order = [key for line in self._arranged.lines for _, keys in line for key in keys]
+        arranged = self._arranged = arrange(blocks, width, height - 1)
+        self._order = [key for line in arranged.lines for _, keys in line for key in keys]
         if self.cursor not in self._order:
             self.cursor = next(iter(self._order), None)
-        self._places.clear()
-        rows = [self._row(y) for y in range(min(height - 1, len(self._arranged.lines)))]
-        self.put([*rows, whole_fields(legend, width)])
+        seen = arranged.lines[: max(0, height - 1)]
+        before = (
+            arranged.range + arranged.label + bool(arranged.range or arranged.label or arranged.gap)
+        )
+        self._places = {
+            key: (before + block * arranged.block + cell * (arranged.cell + arranged.gap), y)
+            for y, line in enumerate(seen)
+            for block, (_, keys) in enumerate(line)
+            for cell, key in enumerate(keys)
+        }
+        self.put([*map(self._row, seen), whole_fields(legend, width)])
 
     def on_resize(self) -> None:
         """Arrange the cells for the new size: the first one, too, which comes after a `show`."""
         self.show(self._blocks, self._part, self._legend)
 
-    def _row(self, y: int) -> Line:
+    def _row(self, line: Sequence[Block]) -> Line:
         """Return a line of cells, the one under the cursor in brackets."""
-        arranged, line = self._arranged, self._arranged.lines[y]
+        arranged = self._arranged
         parts: list[Part] = []
         if arranged.range:
             parts.append((range_label(line, arranged.range) + " ", "dim"))
         elif arranged.gap and not arranged.label:
             parts.append((" ", ""))
-        x = sum(len(text) for text, _ in parts)
         for name, keys in line:
-            end = x + arranged.block
+            left = arranged.block - len(keys) * (arranged.cell + arranged.gap)
             if arranged.label:
-                label = fitted(fmt.safe(name), arranged.label) + " "
-                parts.append((label, "dim"))
-                x += len(label)
+                parts.append((fitted(fmt.safe(name), arranged.label) + " ", "dim"))
+                left -= arranged.label + 1
             for key in keys:
-                self._places[key] = (x, y)
                 framed = key == self.cursor and arranged.gap > 0
                 if framed:
                     before, role = parts.pop()
                     parts += [(before[:-1], role), ("[", "key")]
                 parts += [self._cell(key), ("]", "key") if framed else (" " * arranged.gap, "")]
-                x += arranged.cell + arranged.gap
-            if x < end:
-                parts.append((" " * (end - x), ""))
-                x = end
+            if left:
+                parts.append((" " * left, ""))
         return parts
 
     def _cell(self, key: str) -> Part:
