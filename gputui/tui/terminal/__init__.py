@@ -21,10 +21,6 @@ PRIVATE = (
     "textual.drivers.linux_driver:LinuxDriver.write",
 )
 """Names below a module, by import."""
-ATTRIBUTES = ("_app", "exit_event", "fileno")
-"""What an instance of the driver has."""
-APP_ATTRIBUTES = ("_driver",)
-"""What an app has."""
 
 
 def require(names: Iterable[str] = PRIVATE) -> None:
