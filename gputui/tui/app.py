@@ -160,9 +160,9 @@ class ScreenApp(Frame):
             case None:
                 self.live = Watched()
                 self.person.forget()
-                self.warn("")
+                self.top.warn("")
             case HeadError():
-                self.warn(f"{message}; trying again")
+                self.top.warn(f"{message}; trying again")
             case frontend.SnapshotTaken(snapshot):
                 before = self.live.snapshot
                 if self.live.take(snapshot):
@@ -181,7 +181,7 @@ class ScreenApp(Frame):
             case frontend.Stopped(reason, failed):
                 self.closing_text = self.person.ended(reason)
                 if failed:
-                    self.warn(f"the cluster failed: {reason}; q quits")
+                    self.top.warn(f"the cluster failed: {reason}; q quits")
                 else:
                     self.exit(ExitCode.DONE)
 
@@ -238,7 +238,7 @@ class ScreenApp(Frame):
         """Show the page as it was before the head was lost, with another banner."""
         self.set_class(False, "-lost")
         self.top.lose("", "")
-        self.warn(text)
+        self.top.warn(text)
         self.draw()
 
     def start_again(self) -> None:

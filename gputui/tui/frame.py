@@ -244,10 +244,6 @@ class Frame(App[int]):
         crumbs = () if self._is_small or self.view is None else self.view.crumbs()
         self.bottom.show(crumbs, self.current, keys, dim)
 
-    def warn(self, text: str) -> None:
-        """Show a banner until it is taken back with ""."""
-        self.top.warn(text)
-
     def say(self, text: str, *, bad: bool = False) -> None:
         """Show a message for some seconds in the line below the body; "" clears it."""
         self.bottom.say(text, bad=bad)

@@ -148,7 +148,7 @@ class Person:
         lines += concerned(snapshot, os.getpid())
         if asked or await confirm(app, f"Stop {snapshot.name}?", lines, dangerous=True):
             self.stopping = True
-            app.warn("stopping the cluster …")
+            app.top.warn("stopping the cluster …")
             await app.head.request(Stop(0))
 
     def ended(self, reason: str) -> str:
