@@ -69,14 +69,12 @@ class Attachment:
         """
         while not self._stopped:
             try:
-                connection = await self.open_connection()
+                async for message in self._messages_of(await self.open_connection()):
+                    yield message
             except HeadError as error:
                 self._problem = str(error).partition("\n")[0]
                 if self._met is None:
                     yield error
-            else:
-                async for message in self._messages_of(connection):
-                    yield message
             if not self._stopped:
                 self._starting.clear()
                 with contextlib.suppress(TimeoutError):
