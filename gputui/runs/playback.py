@@ -29,8 +29,8 @@ from gputui.model.snapshot import (
     WorkerStatus,
 )
 from gputui.protocol.shared import LogLines
-from gputui.runs.recorder import MIB, DeviceTelemetry, Telemetry
 from gputui.runs.records import RunRecord, find, status_of, telemetry_of
+from gputui.runs.telemetry import MIB, DeviceTelemetry, Telemetry
 
 
 class RecordedRun:

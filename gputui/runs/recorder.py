@@ -23,8 +23,8 @@ from gputui.model.snapshot import (
     WorkerStatus,
 )
 from gputui.model.usage import DeviceUsage, Idle, PrefixUsage, Usage, Way
+from gputui.runs.telemetry import MIB, VERSION, DeviceTelemetry, Row, Telemetry
 
-VERSION = 1
 MOST_ROWS = 80_000
 """Of all GPUs together, and of times; each takes up to 17 bytes as JSON."""
 MOST_SPANS = 12_000
@@ -35,51 +35,7 @@ SLOWEST = 10
 LONGEST_GAP_S = 30.0
 IDLE_PERCENT = 5.0
 """A GPU that is less busy does nothing."""
-MIB = 2**20
 J_PER_WH = 3600.0
-
-Row = tuple[int | None, int | None, int | None]
-"""Utilisation in percent, memory in MiB, power in W."""
-Span = tuple[int, int, float, float, bool]
-"""A task: the numbers of its worker and prefix, when it began, its seconds, whether it failed."""
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceTelemetry:
-    """One GPU of a run."""
-
-    name: str
-    """`host:gpu0`."""
-    uuid: str
-    rows: Sequence[Row | None]
-    """None where it was not read."""
-    model: str
-    memory_bytes: int | None
-    """All that it has."""
-    power_limit_w: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Telemetry:
-    """The rows and spans of a run, as its file has them."""
-
-    version: int
-    step_s: float
-    """The seconds of a row."""
-    times: Sequence[float]
-    """When each row ended; a clock that is put back is seen here."""
-    devices: Sequence[DeviceTelemetry]
-    names: Sequence[str]
-    spans: Sequence[Span]
-    one_span_of: int
-    """How many tasks each span stands for."""
-
-    def __post_init__(self) -> None:
-        """Refuse rows without a time, and spans without a name."""
-        whole = all(len(each.rows) == len(self.times) for each in self.devices)
-        numbers = range(len(self.names))
-        if not whole or not all(one in numbers and two in numbers for one, two, *_ in self.spans):
-            raise ValueError("its parts do not fit together")
 
 
 class Mean:

@@ -29,7 +29,7 @@ from gputui.presets.definition import json_text
 from gputui.process.procfs import own_place, started_by
 from gputui.protocol.frontend import new_run_id
 from gputui.protocol.programs import is_program
-from gputui.runs.recorder import VERSION, Telemetry
+from gputui.runs.telemetry import VERSION, Telemetry
 
 FILE = "run.json"
 LOG = "log.txt"

@@ -8,8 +8,8 @@ Source: "Trace Event Format", the JSON object format.
 from collections import defaultdict
 from typing import Any
 
-from gputui.runs.recorder import Telemetry
 from gputui.runs.records import RunRecord
+from gputui.runs.telemetry import Telemetry
 
 COUNTERS = (("utilisation", "%"), ("memory", "MiB"), ("power", "W"))
 """The columns of a row of telemetry."""
