@@ -68,6 +68,9 @@ UNUSED: Mapping[str, str] = {
 }
 """Settings without effect on a cluster, and why."""
 
+NOTEBOOK = "gputui.client.running"
+"""The module that clients of a notebook preload; those of tasks do not have it."""
+
 TERMINATE = 0.95
 """Of its memory limit: where a worker is ended. Source: distributed.worker.memory.terminate."""
 
@@ -120,6 +123,8 @@ def given_json() -> str:
     for name, hint in UNUSED.items():
         if _named(name, found) not in (None, [], "asyncio", "tornado"):
             logger.warning("Dask setting %s is not used: %s", name, hint)
+    if preload := _named("distributed.client.preload", found):
+        found["distributed"]["client"]["preload"] = [each for each in preload if each != NOTEBOOK]
     return json.dumps(_sendable(found))
 
 

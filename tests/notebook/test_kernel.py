@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import queue
 import signal
 import tempfile
 import time
@@ -146,6 +147,14 @@ def test_modules_that_were_changed_reach_the_workers_with_the_next_client(
     assert kernel.run("print(another.submit(beside.number, pure=False).result())") == "12"
 
 
+def test_clients_in_tasks_do_not_preload_what_clients_of_the_notebook_do(kernel: Kernel) -> None:
+    kernel.run(f"import dask.config\nfrom distributed import Client\n{START}")
+    kernel.run(f"later = GPUCluster({TWO_WORKERS!r}, name='later')\nclient = Client(later)")
+    preload = "dask.config.get, 'distributed.client.preload'"
+    assert kernel.run("print(dask.config.get('distributed.client.preload'))") != "[]"
+    assert kernel.run(f"print(client.submit({preload}).result(timeout=30))") == "[]"
+
+
 def test_an_interrupted_start_leaves_nothing_and_the_kernel_goes_on(
     kernel: Kernel, folder: Path
 ) -> None:
@@ -235,7 +244,7 @@ def measured(kernel: Kernel, seconds: float) -> dict[str, float]:
     began, cpu = time.monotonic(), cpu_s(kernel.pid)
     sizes = []
     while (left := began + seconds - time.monotonic()) > 0:
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(queue.Empty):
             message = kernel.client.get_iopub_msg(timeout=left)
             assert message["msg_type"] == "comm_msg", message["msg_type"]
             sizes.append(sum(map(len, session.serialize(message))))

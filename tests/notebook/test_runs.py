@@ -91,6 +91,7 @@ def test_a_failed_run_raises_why_and_its_record_says_so(cluster: GPUCluster) -> 
     assert record.state is RunState.FAILED and "invalid literal" in record.error
 
 
+@pytest.mark.slow
 async def test_runs_of_an_asynchronous_cluster_are_awaited_two_at_a_time_and_cancelled() -> None:
     def wait(job: Job) -> Outcome:
         import time
