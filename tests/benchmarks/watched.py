@@ -9,6 +9,8 @@ import pyte
 
 from tests.benchmarks.ptys import Counted
 
+KEY_LINES = 3
+
 
 @dataclass
 class Watched(Counted):
@@ -39,13 +41,14 @@ class Watched(Counted):
         return all(text in seen for text in texts)
 
     def cursor(self) -> tuple[int, int]:
-        """Return the line and column of the cursor's first cell: in reverse, or on its own paper.
+        """Return the line and column of the cursor: in reverse, on its own paper, or in brackets.
 
-        The last line, where the view's name is, and the last column, a scrollbar's, are let be.
+        The lines of keys, where the view's name is, and the last column, a scrollbar's, are let be.
         """
         columns, lines = self.cells
-        places = [(y, x) for y in range(lines - 1) for x in range(columns - 1)]
+        places = [(y, x) for y in range(lines - KEY_LINES) for x in range(columns - 1)]
         cells = {place: self.screen.buffer[place[0]][place[1]] for place in places}
         (paper, _), *_ = Counter(cell.bg for cell in cells.values()).most_common(1)
-        marked = (place for place, cell in cells.items() if cell.reverse or cell.bg != paper)
-        return next(marked, (0, 0))
+        marked = [place for place, cell in cells.items() if cell.reverse or cell.bg != paper]
+        framed = [place for place, cell in cells.items() if cell.data == "["]
+        return next(iter(marked or framed), (0, 0))
