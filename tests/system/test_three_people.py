@@ -32,7 +32,7 @@ from tests.system.conftest import Command, a_command, wait_until
 from tests.system.parts import part_of
 
 LENGTH_S = float(os.environ.get("GPUTUI_PEOPLE_S", "45"))
-LEASE_S = 4
+LEASE_S = 6
 AGREE_S = 60
 BOXES = {"box1": 4, "box2": 2, "box3": 2}
 PEOPLE = {"daemon": ("box1", "box2", "box3"), "bin": ("box1", "box2", "box3"), "games": ("box1",)}
