@@ -33,7 +33,7 @@ from gputui.fleet.ssh.configuration import (
 )
 from gputui.fleet.ssh.connection import ControlMaster, SshConnection, running_proxy
 from gputui.fleet.ssh.host_keys import CONFIGURATION_HINT
-from gputui.fleet.ssh.login import Identities, Login, options_for
+from gputui.fleet.ssh.login import Identities, Login, keysign_of, options_for
 from gputui.fleet.stages import PATIENT, Stages
 from gputui.model.hosts import Host
 from gputui.model.snapshot import HostState
@@ -267,8 +267,8 @@ def was_dropped(error: Exception) -> bool:
 
 def refused_login(said: str, configuration: SshConfiguration, doubts: list[str]) -> tuple[str, str]:
     """Return (reason, hint) for a host that refused every login that was offered."""
-    if configuration.is_on("hostbasedauthentication"):
-        doubts.append("HostbasedAuthentication was not tried: gputui does not have it")
+    if configuration.is_on("hostbasedauthentication") and not keysign_of(configuration):
+        doubts.append("HostbasedAuthentication was not tried: there is no ssh-keysign here")
     reason = f"refused the login of {configuration.login_name}: {'; '.join((said, *doubts))}"
     if "Too many authentication failures" in said:
         return reason, (

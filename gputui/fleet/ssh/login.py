@@ -8,6 +8,8 @@ and its passphrase asked for, once for all the hosts of a fleet.
 import asyncio
 import contextlib
 import os
+import pwd
+import shutil
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -361,6 +363,13 @@ class Login(asyncssh.SSHClient):
         return answer
 
 
+def keysign_of(configuration: SshConfiguration) -> str | None:
+    """Return OpenSSH's program that signs as this host, where the configuration has it do so."""
+    wanted = configuration.is_on("hostbasedauthentication")
+    path = os.pathsep.join(("/usr/lib/openssh", "/usr/libexec/openssh", "/usr/libexec"))
+    return shutil.which("ssh-keysign", path=path) if wanted else None
+
+
 def options_for(
     login: Login, host_keys: Sequence[str], sock: socket.socket | None
 ) -> dict[str, Any]:
@@ -380,6 +389,7 @@ def options_for(
             raise ValueError(f"{option} allows only {','.join(names)}, which gputui does not have")
         return both or ()
 
+    keysign = keysign_of(configuration)
     kinds = [*get_public_key_algs(), *get_certificate_algs()]
     ciphers = allowed("Ciphers", get_encryption_algs())
     if ciphers and ciphers[0].startswith("chacha20"):
@@ -397,7 +407,9 @@ def options_for(
         "public_key_auth": configuration.is_on("pubkeyauthentication", "yes"),
         "password_auth": configuration.is_on("passwordauthentication", "yes"),
         "kbdint_auth": configuration.is_on("kbdinteractiveauthentication", "yes"),
-        "host_based_auth": False,
+        "host_based_auth": bool(keysign),
+        "client_host_keysign": keysign,
+        "client_username": pwd.getpwuid(os.getuid()).pw_name,
         "gss_host": configuration.hostname if configuration.is_on("gssapiauthentication") else None,
         "preferred_auth": configuration.names("preferredauthentications"),
         "env": None,

@@ -46,6 +46,8 @@ class Row:
     """A file that gputui must not make."""
     since: tuple[int, int] = (0, 0)
     """The OpenSSH that has the options; an earlier one refuses the configuration."""
+    kerberos: bool = False
+    """Whether it needs a KDC, and gputui's optional package for it."""
     stage_s: float = 10.0
     """The bound of gputui's stages."""
 
@@ -358,6 +360,58 @@ ROWS = (
         expect="unknown",
     ),
     Row("HostbasedAuthentication", ALICE + "HostbasedAuthentication yes\n"),
+    Row(
+        "HostbasedAuthentication with EnableSSHKeysign",
+        ALICE + "HostbasedAuthentication yes\n",
+        line="gpu-h",
+        system="EnableSSHKeysign yes\n",
+        expect="alice@127.0.0.12:22 hostbased",
+    ),
+    Row(
+        "HostbasedAuthentication without EnableSSHKeysign, then the key",
+        ALICE + "HostbasedAuthentication yes\n",
+        line="gpu-h",
+        expect="alice@127.0.0.12:22 one",
+    ),
+    Row(
+        "HostbasedAuthentication that the server does not allow, then the key",
+        ALICE + "HostbasedAuthentication yes\n",
+        system="EnableSSHKeysign yes\n",
+    ),
+    Row(
+        "HostbasedAuthentication, publickey preferred",
+        ALICE + "HostbasedAuthentication yes\nPreferredAuthentications publickey,hostbased\n",
+        line="gpu-h",
+        system="EnableSSHKeysign yes\n",
+        expect="alice@127.0.0.12:22 one",
+    ),
+    Row(
+        "GSSAPIAuthentication with a ticket",
+        ALICE + "GSSAPIAuthentication yes\n",
+        line="gpu-h",
+        expect="alice@127.0.0.12:22 gssapi-with-mic",
+        kerberos=True,
+    ),
+    Row(
+        "GSSAPIAuthentication without a ticket, then the key",
+        ALICE + "GSSAPIAuthentication yes\n",
+        line="gpu-h",
+        environ={"KRB5CCNAME": "FILE:{folder}/no-ticket"},
+        expect="alice@127.0.0.12:22 one",
+        kerberos=True,
+    ),
+    Row(
+        "GSSAPIAuthentication of another user's ticket, then the key",
+        "User bob\nIdentityFile {keys}/three\nIdentitiesOnly yes\nGSSAPIAuthentication yes\n",
+        line="gpu-h",
+        expect="bob@127.0.0.12:22 three",
+        kerberos=True,
+    ),
+    Row(
+        "GSSAPIAuthentication that the server does not allow, then the key",
+        ALICE + "GSSAPIAuthentication yes\n",
+        kerberos=True,
+    ),
     Row("KnownHostsCommand", ALICE + "KnownHostsCommand {folder}/known %H\n", known=""),
     Row(
         "KnownHostsCommand by the key",

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ HOSTS = "\n".join(
         "127.0.0.9 gpu-m",
         "127.0.0.10 gpu-s",
         "127.0.0.11 gpu-k",
+        "127.0.0.12 gpu-h",
         f"{OUTSIDE} gpu-w",
         "127.0.0.99 gpu-many",
         "127.0.0.1 gpu-many gpu-6",
@@ -48,17 +50,45 @@ HOSTS = "\n".join(
     )
 )
 ADDRESSES = {name: f"127.0.0.{number}" for number, name in enumerate("abcporenms", 1)}
+ADDRESSES["h"] = "127.0.0.12"
 SETTINGS = {
     "a": f"Port 2201\nListenAddress ::1\nListenAddress {OUTSIDE}\n",
     "c": "Port 2203\nHostCertificate {folder}/host-c-cert.pub\n",
     "e": "HostCertificate {folder}/host-e-cert.pub\n",
     "n": "HostCertificate {folder}/host-n-cert.pub\n",
     "m": "MaxAuthTries 3\n",
+    "h": "HostbasedAuthentication yes\nHostbasedUsesNameFromPacketOnly yes\n"
+    "GSSAPIAuthentication yes\nGSSAPIStrictAcceptorCheck no\n",
     "s": "AuthorizedKeysCommand /bin/sleep 2\nAuthorizedKeysCommandUser root\n",
     "p": "UsePAM yes\nPasswordAuthentication yes\nKbdInteractiveAuthentication yes\n"
     "PubkeyAuthentication no\n",
     "o": "KexAlgorithms diffie-hellman-group14-sha1\nCiphers aes128-cbc\n",
 }
+
+KERBEROS = bool(
+    find_spec("gssapi") and shutil.which("krb5kdc", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+)
+"""Whether rows of Kerberos can be run here."""
+KRB5 = """[libdefaults]
+default_realm = LAB
+dns_lookup_kdc = false
+dns_canonicalize_hostname = false
+rdns = false
+default_ccache_name = FILE:{folder}/ticket
+default_keytab_name = FILE:{folder}/keytab
+[realms]
+LAB = {{
+kdc = 127.0.0.1:8888
+}}
+"""
+KDC = """[realms]
+LAB = {{
+kdc_listen = 127.0.0.1:8888
+kdc_tcp_listen = 127.0.0.1:8888
+database_name = {folder}/principal
+key_stash_file = {folder}/stash
+}}
+"""
 
 PIPE = """#!{python} -S
 import os, select, socket, sys
@@ -118,6 +148,9 @@ class World:
         (self.folder / "authorized").mkdir()
         self._make_keys()
         self._make_programs()
+        self._make_this_host_known()
+        if KERBEROS:
+            self._start_kerberos()
         separate_privileges()
         subprocess.run(["ip", "addr", "add", f"{OUTSIDE}/32", "dev", "lo"], check=True)
         for name, address in ADDRESSES.items():
@@ -218,6 +251,43 @@ class World:
             "slow": str(self.folder / "slow-agent"),
             "master": str(self.folder / "master"),
         }
+
+    def _make_this_host_known(self) -> None:
+        """Have this machine a /etc/ssh of its own, and a key by which others let its root in."""
+        etc = Path("/etc/ssh")
+        subprocess.run(["mount", "-t", "tmpfs", "none", str(etc)], check=True)
+        _keygen("-t", "ed25519", "-f", etc / "ssh_host_ed25519_key")
+        (etc / "shosts.equiv").write_text("localhost root\n")
+        public = _public(etc / "ssh_host_ed25519_key")
+        (etc / "ssh_known_hosts").write_text(f"localhost {public}\n")
+
+    def _start_kerberos(self) -> None:
+        """Start a KDC that knows gpu-h and alice, and get her ticket."""
+        folder = self.folder / "kerberos"
+        folder.mkdir()
+        files = {"KRB5_CONFIG": KRB5, "KRB5_KDC_PROFILE": KDC}
+        for name, text in files.items():
+            (folder / name).write_text(text.format(folder=folder))
+            os.environ[name] = str(folder / name)
+        create = ("kdb5_util", "-r", "LAB", "-P", "master", "create", "-s")
+        admin = ("kadmin.local", "-r", "LAB", "-q")
+        for command in (
+            create,
+            (*admin, f"addprinc -pw {PASSWORD} alice"),
+            (*admin, "addprinc -randkey host/gpu-h"),
+            (*admin, f"ktadd -k {folder}/keytab host/gpu-h"),
+        ):
+            subprocess.run(command, check=True, capture_output=True)
+        self.hosts.processes.append(
+            subprocess.Popen(
+                ["krb5kdc", "-n"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            )
+        )
+        bound = time.monotonic() + 10
+        ticket = ("kinit", "alice")
+        while subprocess.run(ticket, input=PASSWORD, text=True, capture_output=True).returncode:
+            assert time.monotonic() < bound, "no ticket"
+            time.sleep(0.05)
 
     def _make_revocation_lists(self) -> None:
         (self.folder / "serial").write_text("serial: 7\n")
