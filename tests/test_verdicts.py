@@ -61,8 +61,9 @@ def test_an_event_loop_that_a_task_holds_up_is_told_from_the_gil() -> None:
 
 def test_full_disks_and_pressure_on_memory_are_named_with_their_host() -> None:
     on = snapshot(host("h", device()), workers=(worker(),))
-    found = seen(on, examined(), full_disks=("home (/home)",), memory_stall_percent=40.0)
-    assert [each.cause for each in found] == ["disk-full", "memory-pressure"]
+    full = {"full_disks": ("home (/home)",), "tasks_full": "99 of 100"}
+    found = seen(on, examined(), memory_stall_percent=40.0, **full)
+    assert [each.cause for each in found] == ["tasks", "disk-full", "memory-pressure"]
 
 
 @pytest.mark.parametrize("percent", [None, 0.0, 5.0])
@@ -112,7 +113,7 @@ def test_what_a_task_or_its_worker_waits_for_is_named(of: dict[str, object], tex
 
 
 def test_a_task_that_waits_is_accused_of_nothing_while_its_gpu_works_or_it_has_just_begun() -> None:
-    for load, for_s in ((90.0, 90.0), (0.0, 1.0)):
+    for load, for_s in ((90.0, 90.0), (None, 90.0), (0.0, 9.0)):
         begun = worker(state=WorkerState.BUSY, current_task="f", task_since=EPOCH - for_s)
         on = snapshot(host("h", device(utilization_percent=load)), workers=(begun,))
         group = TaskGroupStatus("f", "f", processing=3, executing=1)

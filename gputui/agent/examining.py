@@ -27,6 +27,7 @@ from gputui.model.examination import (
     short_frame,
 )
 from gputui.process import procfs
+from gputui.process.cgroups import Cgroups
 from gputui.process.child import run
 from gputui.protocol.shared import ASK_SIGNAL, DUMP_SIGNAL
 
@@ -61,16 +62,22 @@ MOST_UNREACHED = 100
 MOST_CHILDREN = 5
 
 
-async def examine(host: str, workers: Iterable[WorkerProcess], scratch: Path) -> ExaminedHost:
+async def examine(
+    host: str, workers: Iterable[WorkerProcess], scratch: Path, cgroups: Cgroups
+) -> ExaminedHost:
     """Return how the host and its workers do."""
     running = [each for each in workers if each.pid is not None]
     frames = max(5, ALL_FRAMES // max(1, len(running)))
     found = await asyncio.gather(*(_examine(each, frames) for each in running))
+    full: tuple[str, ...] = ()
+    with contextlib.suppress(RuntimeError):  # no thread can be started
+        full = await asyncio.to_thread(full_disks, scratch)
     return ExaminedHost(
         host=host,
         workers=tuple(each for each in found if each is not None),
         memory_stall_percent=procfs.memory_pressure(),
-        full_disks=await asyncio.to_thread(full_disks, scratch),
+        full_disks=full,
+        tasks_full=cgroups.tasks_full(),
         unreached=procfs.unanswered()[:MOST_UNREACHED],
     )
 

@@ -158,7 +158,7 @@ class Workers:
     async def examine(self, host: str) -> ExaminedHost:
         """Return how the host and the workers do, stuck ones too."""
         async with self._examining:  # an answer belongs to one examination
-            return await examine(host, self._workers.values(), self._scratch)
+            return await examine(host, self._workers.values(), self._scratch, self._cgroups)
 
     def follow(self, wish: FollowLogs) -> None:
         """Start sending workers' output, the last lines first, or stop."""

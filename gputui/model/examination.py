@@ -73,6 +73,8 @@ class ExaminedHost:
     memory_stall_percent: Percent | None = None
     """For how much of the last 10 s every process waited for memory (PSI); None without PSI."""
     full_disks: Few[Line] = ()
+    tasks_full: Name = ""
+    """`512 of 512` processes and threads of its control group, where hardly one more may start."""
     unreached: Few[Name] = ()
     """Far ends of its connections, `10.0.0.7:8786`, that do not answer."""
 

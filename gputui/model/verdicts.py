@@ -43,7 +43,7 @@ GRAPH = re.compile(r" (_?update_graph\w*|_create_taskstate_from_graph|_materiali
 WAITED_S = 2.0
 """A task that waits for a lock for less is no cause."""
 STALLED_PERCENT = 10.0
-RESTED_S = 5.0
+RESTED_S = 10.0
 """A task that waits in the kernel for less is no cause."""
 IDLE_PERCENT = 5.0
 FILES_SHARE = 0.95
@@ -296,17 +296,18 @@ def _own_tasks(evidence: Evidence) -> Iterator[Verdict]:
 
 def _waits(evidence: Evidence) -> Iterator[Verdict]:
     """Say where tasks wait in the kernel while nothing else goes on in their workers."""
-    load = {
-        device.uuid: device.utilization_percent or 0
+    idle = {
+        device.uuid
         for host in evidence.snapshot.hosts
         for device in host.devices
+        if device.utilization_percent is not None and device.utilization_percent <= IDLE_PERCENT
     }
     uuids = {status.name: status.device_uuid for status in evidence.snapshot.workers}
     waiting: dict[str, list[str]] = {}
     for worker, thread in _tasks_since(evidence, RESTED_S):
         frames = (COORDINATION.search(each) or OWN_TASKS.search(each) for each in thread.frames)
-        busy = load.get(uuids[worker.name] or "", 0) > IDLE_PERCENT
-        if thread.waits and not busy and not any(frames):
+        uuid = uuids[worker.name]
+        if thread.waits and (uuid is None or uuid in idle) and not any(frames):
             where = f"{_own(thread)}: {thread.waits}"
             waiting.setdefault(where, []).append(f"{worker.name}: {thread.task}")
     for where, shown in waiting.items():
@@ -335,6 +336,9 @@ def _of_dask(frame: str) -> bool:
 
 def _hosts(evidence: Evidence) -> Iterator[Verdict]:
     for host in evidence.hosts:
+        if host.tasks_full:
+            text = f"host {host.host} runs {host.tasks_full} processes and threads that its control"
+            yield Verdict("tasks", f"{text} group allows: no thread can start")
         if host.full_disks:
             yield Verdict("disk-full", f"host {host.host}: disk full", host.full_disks)
         if (stall := host.memory_stall_percent or 0) > STALLED_PERCENT:

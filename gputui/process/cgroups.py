@@ -12,6 +12,7 @@ from gputui.process import procfs
 from gputui.process.procfs import MemoryUse, number_after, read_text
 
 MOUNT = Path("/sys/fs/cgroup")
+TASKS_SHARE = 0.95
 UNLIMITED_BYTES = 2**60
 """Version 1 writes "no limit" as a number near 2**63."""
 
@@ -39,6 +40,7 @@ class Cgroups:
         self._memory = [*((folder, 1) for folder in _folders(mount, "memory", paths)), *unified]
         self._pids = [*_folders(mount, "pids", paths), *(folder for folder, _ in unified)]
         self._cpu = [*_folders(mount, "cpu", paths), *(folder for folder, _ in unified)]
+        self._pids = [*_folders(mount, "pids", paths), *(folder for folder, _ in unified)]
         self._mount = mount
 
     def cpu(self) -> tuple[float, float | None] | None:
@@ -85,6 +87,15 @@ class Cgroups:
         used = _number(f"{folder}/{usage}") or 0
         dropped = number_after(reclaimable, _read(f"{folder}/memory.stat")) or 0
         return MemoryUse(limit, max(0, used - dropped))
+
+    def tasks_full(self) -> str:
+        """Return how many processes and threads run of those allowed, where hardly one more may."""
+        for folder in self._pids:
+            most = _number(f"{folder}/pids.max")
+            now = _number(f"{folder}/pids.current")
+            if most and now and now >= TASKS_SHARE * most:
+                return f"{now:,} of {most:,}"
+        return ""
 
     def limit_hits(self) -> int:
         """Return how often memory ran out at a limit of a group, not of the host."""

@@ -1,10 +1,19 @@
 """Stacks from py-spy, as it answers where it is installed, refused, or of another kind."""
 
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gputui.agent.examining import by_py_spy
+from gputui.model.examination import ExaminedHost
+from gputui.protocol.agent import Examine, Examined
+from tests.agent.driving import Driver, client_of, start_worker
 
 DUMP = """[{"thread_id": 9, "thread_name": null, "owns_gil": true, "frames": [
 {"name": "Kind.f", "filename": "/home/ann/mine.py", "line": 3}]}]"""
@@ -36,3 +45,52 @@ async def test_py_spy_gives_stacks_or_nothing(
     found = await by_py_spy(1)
     assert [thread.name for thread in found] == names
     assert all(thread.has_gil and thread.frames == ("~/mine.py:3 f",) for thread in found)
+
+
+@pytest.fixture
+def few_tasks() -> Iterator[Path]:
+    """A control group of few processes and threads."""
+    mount = Path("/sys/fs/cgroup")
+    group = (mount / "pids" if (mount / "pids").is_dir() else mount) / f"gputui-tasks-{os.getpid()}"
+    try:
+        group.mkdir()
+        (group / "pids.max").write_text("200")
+    except OSError as error:
+        pytest.skip(f"no control group can be made here: {error.strerror}")
+    yield group
+    end = time.monotonic() + 20
+    while group.exists():
+        try:
+            group.rmdir()
+        except OSError:  # what was ended in it is still on its way out
+            assert time.monotonic() < end, (group / "cgroup.procs").read_text()
+            time.sleep(0.05)
+
+
+def start_threads() -> None:
+    import threading
+
+    with contextlib.suppress(RuntimeError):
+        while True:
+            threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+    time.sleep(60)
+
+
+@pytest.mark.slow
+async def test_a_host_on_which_no_thread_can_start_is_examined_and_says_so(
+    driver: Driver, scheduler: Any, few_tasks: Path
+) -> None:
+    driver.before = ("sh", "-c", 'echo $$ >"$0" && exec "$@"', f"{few_tasks}/cgroup.procs")
+    await driver.connect()
+    await start_worker(driver, scheduler)
+    async with client_of(scheduler) as client:
+        task = client.submit(start_threads, pure=False)
+        found = ExaminedHost("")
+        async with asyncio.timeout(30):
+            while not found.tasks_full:
+                driver.send(Examine())
+                found = (await driver.wait_for(Examined)).found
+        assert found.tasks_full.endswith(" of 200")
+        assert found.workers[0].answered
+        del task
+    await driver.shut_down()
