@@ -295,7 +295,8 @@ class RunningCluster(Cluster):  # type: ignore[misc]
 
     def _ipython_display_(self, **kwargs: Any) -> None:
         """Show the fleet, live where anywidget is installed."""
-        if self._connection is None or not (in_notebook() and find_spec("anywidget")):
+        runs = self.status is Status.running and in_notebook() and find_spec("anywidget")
+        if self._widget_shown is None and not runs:
             super()._ipython_display_(**kwargs)
             return
         if self._widget_shown is None:

@@ -67,7 +67,7 @@ def sample(release: str) -> bool:
             [*install, "--target", str(folder), *wanted(release)], capture_output=True, text=True
         )
         if done.returncode:
-            print(f"{release}: not installed: {done.stderr.strip().splitlines()[-1]}", flush=True)
+            print(f"{release}: not installed:\n{done.stderr.strip()}", flush=True)
             return False
         subprocess.run(
             [sys.executable, "-m", "pytest", "-q", "-m", "", f"--junitxml={report}", *SAMPLE],

@@ -183,6 +183,7 @@ def test_an_asynchronous_cluster_is_shown_and_filled_in_afterwards(kernel: Kerne
     until(lambda: kernel.run(places) == "2", "both workers have a place")
     kernel.run("await cluster.close()")
     assert kernel.run("print(cluster._widget_shown.about['ended'])") == "closed"
+    assert "closed, 2 of 2 workers" in kernel.run("cluster")
 
 
 def test_a_cluster_that_another_has_stopped_says_so(kernel: Kernel) -> None:
@@ -190,6 +191,7 @@ def test_a_cluster_that_another_has_stopped_says_so(kernel: Kernel) -> None:
     kernel.run("cluster.close()")
     ended = "print(held._widget_shown.about['ended'])"
     until(lambda: "the cluster was stopped" in kernel.run(ended), "it says so")
+    assert "GPU workers" in kernel.run("cluster")  # closed, and never shown before
 
 
 def test_without_anywidget_a_cell_shows_the_table_of_dasks_clusters(kernel: Kernel) -> None:
