@@ -6,6 +6,7 @@ from typing import Any
 
 from gputui.client.sources import HostsInput
 from gputui.errors import UsageError
+from gputui.model.hosts import bytes_of
 from gputui.model.readings import DeviceReading, Wanted, is_free, users
 
 UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -25,12 +26,10 @@ def parse_span(text: str) -> float:
 
 def parse_size(option: str, text: str) -> int:
     """Return a size in bytes, 0 for none; raises UsageError."""
-    from dask.utils import parse_bytes
-
     try:
-        return int(parse_bytes(text)) if text else 0
+        return bytes_of(text) if text else 0
     except ValueError as error:
-        raise UsageError(f"{option} {text}: write 70GiB") from error
+        raise UsageError(f"{option} {text}: {error}") from error
 
 
 def wanted_gpus(hosts: HostsInput, options: Mapping[str, Any]) -> Wanted:

@@ -369,10 +369,10 @@ def _job(value: str) -> int:
     return int(value)
 
 
-def _size(value: str) -> int:
-    """Parse bytes with a unit; none is 0, no limit.
+def bytes_of(value: str) -> int:
+    """Parse bytes with a unit; none is 0, no limit. Raises ValueError.
 
-    >>> _size("1.5GiB"), _size("none")
+    >>> bytes_of("1.5GiB"), bytes_of("none")
     (1610612736, 0)
     """
     if value == "none":
@@ -443,7 +443,7 @@ OPTIONS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "workers-per-gpu": ("workers_per_gpu", _count),
     "workers": ("workers", _count),
     "nthreads": ("nthreads", _count),
-    "memory": ("memory_bytes", _size),
+    "memory": ("memory_bytes", bytes_of),
     "python": ("python", _text("the path of an interpreter")),
     "setup": ("setup", _text('a line in quotes: setup="module load cuda"')),
     "listen": ("listen", _address),

@@ -47,11 +47,11 @@ def decode(line: bytes, messages: Any) -> Any:
     gputui.errors.ProtocolError: no Ping of this version: Expected `int` >= 0 - at `$.number`
     """
     start, _, rest = line.rstrip().partition(b",")
-    decoder = _decoders(messages).get(start)
-    if decoder is None or not rest.endswith(b"]"):
+    kind = _kinds(messages).get(start)
+    if kind is None or not rest.endswith(b"]"):
         raise ProtocolError(f"not a message of this version: {shown(line)}")
     try:
-        return decoder.decode(memoryview(rest)[:-1])
+        return _decoder(kind).decode(memoryview(rest)[:-1])
     except (ValueError, RecursionError) as error:
         name = start[2:-1].decode()
         raise ProtocolError(f"no {name} of this version: {cut(str(error), WORDS)}") from error
@@ -73,12 +73,15 @@ def memory_pair(
 
 
 @cache
-def _decoders(messages: Any) -> dict[bytes, "msgspec.json.Decoder[Any]"]:
-    """Return the decoder of each message by how its line starts."""
-    return {
-        b'["%b"' % name.encode(): msgspec.json.Decoder(_bounded(kind))
-        for name, kind in by_name(messages).items()
-    }
+def _kinds(messages: Any) -> dict[bytes, type]:
+    """Return the class of each message by how its line starts."""
+    return {b'["%b"' % name.encode(): kind for name, kind in by_name(messages).items()}
+
+
+@cache
+def _decoder(kind: type) -> "msgspec.json.Decoder[Any]":
+    """Return the decoder of a message, made when the first one comes."""
+    return msgspec.json.Decoder(_bounded(kind))
 
 
 @cache

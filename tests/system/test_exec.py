@@ -36,6 +36,14 @@ def test_one_process_is_as_it_would_be_by_itself(gputui: Command) -> None:
     assert (process.returncode, *said) == (0, "NO LINE END", "e\n")
 
 
+def test_a_command_that_runs_a_program_imports_nothing_of_dasks(gputui: Command) -> None:
+    gputui.env |= {"PYTHONPROFILEIMPORTTIME": "1", "HOME": str(gputui.folder)}
+    said = gputui("--exec", "--quiet", "--", "true").stderr.splitlines()
+    imported = {line.rpartition("|")[2].strip().partition(".")[0] for line in said}
+    assert "gputui" in imported
+    assert not imported & {"dask", "distributed", "numpy", "textual", "asyncssh"}
+
+
 def test_several_are_named_and_the_first_that_fails_is_the_exit_code(gputui: Command) -> None:
     code = f"import time; {RANK}; rank = int(os.environ['RANK']); time.sleep(2 * rank)"
     code += "; sys.exit(rank * 7)"
@@ -142,6 +150,7 @@ def test_a_program_on_a_running_cluster_starts_in_the_folder_of_its_command(
         found: dict[str, str] = json.loads(gputui("runs", run, "--json").stdout)
         return found
 
+    wait_until(lambda: gputui("runs", run).returncode == 0)  # its command has begun
     wait_until(lambda: shown()["state"] == "done")
     assert shown()["cwd"] == str(gputui.folder)
     log = Path(gputui.env["XDG_STATE_HOME"]) / "gputui" / "runs" / run / "log.txt"
