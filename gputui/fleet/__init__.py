@@ -7,7 +7,8 @@ A line of the hosts file becomes a worker so, file by file:
     fleet/host.py              FleetHost: keep an agent there, attempt after attempt
     fleet/deploy/start_agent.py    AgentOpener.open, over fleet/ssh: start the relay there
     fleet/session.py           AgentSession: read it and keep its lease
-    fleet/host.py              FleetHost._make_ready: facts, checks, ways
+    fleet/host.py              FleetHost._make_ready: facts, checks
+    fleet/reachability.py      Ways.find: who reaches whom; fleet/tunnel.py where only SSH is open
     fleet/desired.py           decide: what is to start
     fleet/worker_table.py      WorkerTable.start: tell the agent
     agent/supervisor.py        take the order

@@ -2,7 +2,8 @@
 
 Workers listen on ports of their own, so every host opens such a port for the others to try. A host
 passes once it was tried, both ways, with all that passed before. Where a way is closed, the later
-one fails: a host behind a firewall does not pass, and so takes none down that start with it.
+one fails. A host that this machine cannot reach, or that cannot reach it, waits for all others, and
+goes through SSH where they do, too: so it takes none down that start with it.
 """
 
 import asyncio

@@ -100,7 +100,7 @@ def test_a_host_that_cannot_reach_the_scheduler_is_told_both_addresses(
     first, second, _ = namespace_hosts.hosts
     gputui.env |= namespace_hosts.environment
     gputui.env["DASK_GPUTUI__SCHEDULER__HOST"] = second.address
-    done = gputui(f"{first.name} {CPU}", *RUN)
+    done = gputui(f"{first.name} {CPU} tunnel=false", *RUN)
     assert done.returncode == 3
     assert re.search(
         rf"{first.address} cannot reach the scheduler at {second.address}:\d+: "
