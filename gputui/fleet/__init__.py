@@ -5,7 +5,7 @@ A line of the hosts file becomes a worker so, file by file:
     model/hosts.py             parse_hosts: text → hosts
     fleet/fleet.py             Fleet.add_hosts
     fleet/host.py              FleetHost: keep an agent there, attempt after attempt
-    fleet/deploy/start_agent.py    AgentOpener.open, over fleet/ssh: start the relay there
+    fleet/deploy/start_agent.py    AgentOpener.open, by fleet/ssh or fleet/slurm: start a relay
     fleet/session.py           AgentSession: read it and keep its lease
     fleet/host.py              FleetHost._make_ready: facts, checks
     fleet/reachability.py      Ways.find: who reaches whom; fleet/tunnel.py where only SSH is open

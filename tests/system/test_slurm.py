@@ -111,7 +111,9 @@ def test_a_host_whose_srun_is_killed_comes_back(gputui: Command, slurm: Slurm) -
         wait_until(lambda: len(gputui.json(*run)["workers"]) == 2)
         gputui("down", "job")
         wait_until(lambda: not steps(slurm))
-        assert scratch(gputui) == []
+        # An agent that Slurm killed with its step is swept by the next one.
+        gputui.run_other(*gputui.words("doctor", "@slurm gpus=none"), env=env)
+        wait_until(lambda: scratch(gputui) == [])
 
 
 def test_a_batch_script_computes_on_its_own_nodes(gputui: Command, slurm: Slurm) -> None:
@@ -131,3 +133,15 @@ def test_a_job_that_is_over_is_said_in_words(gputui: Command, slurm: Slurm) -> N
         line = f"host9 slurm={env['SLURM_JOB_ID']}"
         done = gputui.run_other(*gputui.words("doctor", line), env=env)
         assert "host9 is not one of its nodes" in done.stdout
+
+
+def test_a_program_runs_on_the_nodes_of_a_job(gputui: Command, slurm: Slurm) -> None:
+    with slurm.allocation() as env:
+        said = ("sh", "-c", "echo $SLURM_JOB_ID $SLURMD_NODENAME; cat")
+        words = gputui.words("@slurm gpus=none", "--exec", "-n", "2", "--per", "host", "--", *said)
+        done = gputui.run_other(*words, env=env, given="of rank 0\n")
+        assert done.returncode == 0, done.stderr
+        job = env["SLURM_JOB_ID"]
+        for line in (f"{job} host1", f"{job} host2", "of rank 0"):
+            assert line in done.stdout
+        wait_until(lambda: not steps(slurm))
