@@ -119,8 +119,7 @@ def steady(
     rng = random.Random(0)
     at, snapshot = time.time(), lived.snapshot
     assert snapshot
-    snapshot = first(snapshot)
-    snapshot = later(snapshot, at - snapshot.taken_at)
+    snapshot = first(later(snapshot, at - snapshot.taken_at))
     before: Iterable[ToFrontend] = past(snapshot, rng)
     while True:
         yield [SnapshotTaken(snapshot), *before]

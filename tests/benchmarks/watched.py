@@ -1,5 +1,6 @@
 """A command in a terminal that interprets what it gets, so that what is seen can be waited for."""
 
+import re
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -10,6 +11,8 @@ import pyte
 from tests.benchmarks.ptys import Counted
 
 KEY_LINES = 3
+FRAMED = re.compile(r"\[|(?<=\S)\+|\+(?=\S)")
+"""The cursor of the heat map: brackets, or a cross without blanks around it."""
 
 
 @dataclass
@@ -41,14 +44,18 @@ class Watched(Counted):
         return all(text in seen for text in texts)
 
     def cursor(self) -> tuple[int, int]:
-        """Return the line and column of the cursor: in reverse, on its own paper, or in brackets.
+        """Return the line and column of the cursor.
 
-        The lines of keys, where the view's name is, and the last column, a scrollbar's, are let be.
+        It is in reverse, on its own paper, in brackets, or a cross among other cells. The lines of
+        keys, where the view's name is, and the last column, a scrollbar's, are let be.
         """
         columns, lines = self.cells
         places = [(y, x) for y in range(lines - KEY_LINES) for x in range(columns - 1)]
         cells = {place: self.screen.buffer[place[0]][place[1]] for place in places}
         (paper, _), *_ = Counter(cell.bg for cell in cells.values()).most_common(1)
         marked = [place for place, cell in cells.items() if cell.reverse or cell.bg != paper]
-        framed = [place for place, cell in cells.items() if cell.data == "["]
+        rows = self.screen.display[: lines - KEY_LINES]
+        framed = [
+            (y, found.start()) for y, row in enumerate(rows) for found in FRAMED.finditer(row)
+        ]
         return next(iter(marked or framed), (0, 0))
