@@ -5,7 +5,7 @@ here, and ends.
 """
 
 import asyncio
-from collections.abc import Collection, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Coroutine, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from gputui.errors import HostError
@@ -49,7 +49,12 @@ async def diagnose(
         closed = await _try_ways(up)
         shut = {each.host.name for each, port in zip(up, ports, strict=True) if port.error}
         shut |= {hosts[0] for hosts, *_ in closed if len(hosts) == 1}
-        tried = [each for each in up if _may_tunnel(each, shut)]
+        tried = [
+            each
+            for each in up
+            if each.host.tunnel
+            or (each.host.tunnel is None and each.opened.connection and each.host.name in shut)
+        ]
         problems = await asyncio.gather(*map(_try_tunnel, tried))
         tunnels = {each.host.name: found for each, found in zip(tried, problems, strict=True)}
         found = [tuple(examined(*each, settings, tunnels)) for each in zip(up, ports, strict=True)]
@@ -62,13 +67,6 @@ async def diagnose(
     addresses = {each.host.name: each.opened.far_address for each in up}
     together = (*families(addresses), *shared_homes(homes))
     return (*(one for host in hosts for one in by_host[host.name]), *together, *ways)
-
-
-def _may_tunnel(agent: LoneAgent, shut: Collection[str]) -> bool:
-    """Return whether a host's workers may go through SSH."""
-    wish = agent.host.tunnel
-    here = agent.opened.connection is None
-    return bool(wish) or (wish is None and not here and agent.host.name in shut)
 
 
 def examined(
@@ -182,16 +180,15 @@ def through(
         if len(hosts) == 1 or good.isdisjoint(hosts):
             verdict = Verdict.BAD if good.isdisjoint(hosts) else Verdict.DOUBTFUL
             yield Finding(hosts[0], "workers", verdict, text, hint)
+    others = [each for each in up if each not in good]
     for name, problem in tunnels.items():
-        others = [each for each in up if each not in good]
         if problem:
             yield Finding(name, "tunnel", Verdict.BAD, problem, reachability.FORWARDING_HINT)
         elif others:
             text, hint = reachability.apart(name, others[0]), reachability.APART_HINT
             yield Finding(name, "tunnel", Verdict.BAD, text, hint)
         else:
-            text = "its workers go through its SSH connection"
-            yield Finding(name, "tunnel", Verdict.GOOD, text)
+            yield Finding(name, "tunnel", Verdict.GOOD, "its workers go through its SSH connection")
 
 
 async def _hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

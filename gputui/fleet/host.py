@@ -264,8 +264,6 @@ class FleetHost:
                 self._losses = 0
             self._session = None
             await asyncio.shield(opened.channel.close())
-            if self.tunnel is not None:
-                self.tunnel.lose()
             if opened.connection is not None:
                 await asyncio.shield(opened.connection.close())
 

@@ -196,8 +196,7 @@ class Ways:
         assert host.capacity is not None
         try:
             async with stages.enter(HostState.CHECKING, f"{why}; through SSH: no answer"):
-                workers = usual_workers(host.host, host.capacity)
-                count = max(AT_LEAST, 2 * workers)
+                count = max(AT_LEAST, 2 * usual_workers(host.host, host.capacity))
                 tunnel = host.tunnel or Tunnel(why, host.host.ports or self._free_ports.take(count))
                 await tunnel.open(session.connection, scheduler_port, session.ask)
                 if others := self._others(host, through_ssh=False):

@@ -89,6 +89,10 @@ class CommandStream(ByteStream, Protocol):
 class Forwarding(Protocol):
     """An SSH connection that forwards ports, of the loopback addresses of its two ends."""
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether it is closed, by either end."""
+
     async def forward_port(self, host: str, port: int, own: int = 0) -> int:
         """Return a port here that leads to one that the other end sees; raises OSError."""
 

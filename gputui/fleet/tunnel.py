@@ -11,10 +11,8 @@ TLS is between the two ends, as elsewhere: Dask checks who signed a certificate,
 """
 
 import asyncio
-import itertools
 import random
 import socket
-from collections.abc import Iterable
 from contextlib import ExitStack, closing, suppress
 
 from gputui.fleet.addresses import LOOPBACK
@@ -32,17 +30,17 @@ class FreePorts:
     """Ranges of ports that nothing here has, each given once."""
 
     def __init__(self) -> None:
-        self._next = itertools.count(random.randrange(0, LAST - FIRST))
+        self._next = random.randrange(FIRST, LAST)
 
     def take(self, count: int) -> tuple[int, int]:
         """Return the first and the last of so many ports; raises OSError."""
         for _ in range(TRIES):
-            numbers = [FIRST + next(self._next) % (LAST - FIRST) for _ in range(count)]
+            first = self._next if self._next + count <= LAST else FIRST
+            self._next = first + count
             with suppress(OSError), ExitStack() as servers:
-                for number in numbers:
+                for number in range(first, first + count):
                     servers.enter_context(socket.create_server((LOOPBACK, number)))
-                if numbers[-1] - numbers[0] == count - 1:
-                    return numbers[0], numbers[-1]
+                return first, first + count - 1
         raise OSError(f"{count} ports in a row are not free here")
 
 
@@ -52,15 +50,11 @@ class Tunnel:
     def __init__(self, why: str, ports: tuple[int, ...]) -> None:
         """Lead to workers that listen on these ports, from the first to the last."""
         self.why, self.ports = why, ports
+        self.numbers = range(ports[0], ports[1] + 1)
         self.scheduler_port = 0
         """Where the scheduler is on the host's loopback."""
         self._connection: Forwarding | None = None
         self._back: set[int] = set()
-
-    @property
-    def numbers(self) -> Iterable[int]:
-        """All the ports."""
-        return range(self.ports[0], self.ports[1] + 1)
 
     async def open(self, connection: Forwarding | None, scheduler_port: int, ask: AskAgent) -> None:
         """Open the ways between this machine and the host, and try them; raises OSError."""
@@ -89,12 +83,8 @@ class Tunnel:
         try:
             await asyncio.gather(*(connection.forward_back(port, port) for port in new))
         except OSError:
-            if self._connection is connection:
+            if not connection.is_lost:
                 raise
-
-    def lose(self) -> None:
-        """Note that the connection is lost."""
-        self._connection = None
 
 
 async def _answers(port: int) -> bool:

@@ -167,16 +167,13 @@ def why_not_started(error: BaseException, listen_host: str, ports: Sequence[int]
     """
     while error.__cause__ is not None:
         error = error.__cause__
-    if ports and (_in_use(error) or str(error).startswith(NO_PORT)):
+    in_use = getattr(error, "errno", None) == errno.EADDRINUSE
+    if ports and (in_use or str(error).startswith(NO_PORT)):
         taken = f"no port of worker-ports={ports[0]}-{ports[1]} is free"
         return f"{CANNOT_LISTEN}{listen_host}: {taken}"
     if isinstance(error, OSError) and error.errno == errno.EADDRNOTAVAIL:
         return f"{CANNOT_LISTEN}{listen_host}: this host has no such address"
     return f"{type(error).__name__}: {error}"
-
-
-def _in_use(error: BaseException) -> bool:
-    return isinstance(error, OSError) and error.errno == errno.EADDRINUSE
 
 
 async def _serve(spec: Mapping[str, Any], credentials: Mapping[str, Any], reports: int) -> int:
