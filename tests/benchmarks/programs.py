@@ -3,14 +3,18 @@
     python -m tests.benchmarks.programs [--repeats 5]
 
 `ssh host python -c pass` twice is the peer: once for the program, once for the host's facts, which
-no program is started without. CPU time is that of the command and its head.
+no program is started without. CPU time is that of the command and its head. Dask is configured
+nowhere, as it is for most users.
 """
 
 import argparse
+import os
+import shutil
 import sys
+from pathlib import Path
 
 from tests.benchmarks.sides import Side, compare, interleaved, own_folders, row
-from tests.sshd import running_sshd
+from tests.sshd import SshHosts, running_sshd
 
 GPUTUI = (sys.executable, "-m", "gputui")
 PROGRAM = (sys.executable, "-c", "pass")
@@ -23,16 +27,26 @@ def main() -> None:
     repeats = parser.parse_args().repeats
     with own_folders() as folder, running_sshd(folder, 1) as hosts:
         host = hosts.hosts[0].name
-        ssh = f"ssh -F {hosts.config} {host} {sys.executable} -c pass"
+        environ = {"PATH": f"{own_ssh(folder, hosts)}:{os.environ['PATH']}"}
+        ssh = f"ssh {host} {sys.executable} -c pass"
         ours = (*GPUTUI, f"{host} gpus=none", "--exec", "--quiet", "--", *PROGRAM)
         sides = (
-            Side("gputui", ours, environ=hosts.environment, marks=(f"HOME={folder}",)),
-            Side("ssh", ("sh", "-c", f"{ssh} && {ssh}")),
+            Side("gputui", ours, environ=environ, marks=(f"HOME={folder}",)),
+            Side("ssh", ("sh", "-c", f"{ssh} && {ssh}"), environ=environ),
         )
         gputui_times, ssh_times = interleaved(sides, repeats)
         row("medians", "gputui", "ssh", "ratio", "bar")
         compare("until it ended", gputui_times, ssh_times, lambda times: times.ended_s, 1.5)
         compare("CPU time", gputui_times, ssh_times, lambda times: times.cpu_s)
+
+
+def own_ssh(folder: Path, hosts: SshHosts) -> Path:
+    """Return a folder with an ssh that reads the hosts' configuration, as a user's would."""
+    script = folder / "bin" / "ssh"
+    script.parent.mkdir()
+    script.write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {hosts.config} "$@"\n')
+    script.chmod(0o755)
+    return script.parent
 
 
 if __name__ == "__main__":
