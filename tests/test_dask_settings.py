@@ -112,7 +112,7 @@ GPUTUIS = {
     "gputui.scheduler.host": "127.0.0.1",
     "gputui.runs.kept": 9,
     "gputui.ssh.remote-gputui": "/opt/gputui",
-    "gputui.notify": "true",
+    "gputui.notify": "/bin/true",
     "gputui.transfers": "bytes",
     "gputui.transfers-check": True,
     "gputui.device-memory-limit": 0.5,
