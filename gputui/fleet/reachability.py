@@ -175,7 +175,7 @@ class Ways:
                     # It was reached at the address of a machine before it, which forwards a port.
                     opened = await session.ask(Listen(reached.local_address, line.ports))
             address = address_of(opened)
-            if opened.error or not address:
+            if opened.error or (opened.host and not address):  # no host: some SSH servers say none
                 raise stages.error(cannot_listen(opened), LISTEN_HINT)
             async with stages.enter(HostState.CHECKING, "the ways to its workers: no answer"):
                 end = End.of(line, address, host.ask_agent)
