@@ -170,14 +170,8 @@ async def test_hosts_say_how_many_of_their_gpus_are_free() -> None:
     other = host("i", *(device(number, "i") for number in range(4)), read_at=EPOCH)
     watching = shared()
     on = Still(replace(watching, hosts=(*watching.hosts, other)))
-    async with showing(
-        on,
-        "FREE",
-        keys=(
-            "1",
-            "Z",
-        ),
-    ) as pilot:
+    async with showing(on, "FREE", "host zoom", keys=("1", "Z")) as pilot:
+        await sees(pilot, "h    ● ready", "i    ● ready")
         rows = [line.split() for line in seen(pilot).splitlines() if " ready   " in line]
         assert [row[row.index("ready") + 2] for row in rows] == ["1", "4"], seen(pilot)
 

@@ -33,7 +33,7 @@ def test_a_legend_names_its_marks_whole(metric: metrics.Metric, width: int) -> N
     shown = whole_fields(Look(metric=metric).legend(), width)
     assert cells(shown) <= width
     assert "".join(text for text, _ in shown).endswith(
-        (" alarm", " broken", " silent", " idle power", " no worker", " wrong GPU")
+        (" idle", " alarm", " broken", " silent", " idle power", " no worker", " wrong GPU")
     )
 
 

@@ -168,8 +168,12 @@ class Look:
                 for name, (shape, role) in OF_WHOM.items()
                 for each in ((f" {shape}", role), (f" {name}", "dim"))
             ]
-        idle: Line = [(f"  {IDLE} idle", "dim"), ("  !", "warn"), (" alarm", "dim")]
-        hangs: Line = [(f"  {HANGS[0]}", HANGS[1]), (" idle power", "dim")]
+        idle: Line = [
+            (f"  {IDLE} idle", "dim"),
+            (f"  {HANGS[0]}", HANGS[1]),
+            (" idle power", "dim"),
+        ]
+        alarm: Line = [("  !", "warn"), (" alarm", "dim")]  # the status line has one, too
         absent: Line = [(f"  {ABSENT} no worker", "dim"), ("  ◆", "bad"), (" wrong GPU", "dim")]
         return [
             (f" {self.metric.name} ", "title"),
@@ -181,7 +185,7 @@ class Look:
             (" broken", "dim"),
             ("  ◌", "warn"),
             (" silent", "dim"),
-            *([] if self.metric is WHOSE else (*hangs, *absent)),
+            *([] if self.metric is WHOSE else (*alarm, *absent)),
         ]
 
 
