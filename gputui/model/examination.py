@@ -104,8 +104,9 @@ def short_frame(path: str, line: int | None, function: str) -> str:
 def parse_dump(lines: Iterable[str]) -> tuple[ThreadStack, ...]:
     """Return the threads in the lines of `faulthandler`.
 
-    >>> parse_dump(["Thread 0x7f12 (most recent call first):", '  File "/a/b/c.py", line 3 in f'])
-    (ThreadStack(name='thread 0x7f12', frames=('b/c.py:3 f',), task='', has_gil=False),)
+    >>> dump = ["Thread 0x7f12 (most recent call first):", '  File "/a/b/c.py", line 3 in f']
+    >>> parse_dump(dump) == (ThreadStack("thread 0x7f12", ("b/c.py:3 f",)),)
+    True
     """
     threads: list[tuple[str, list[str]]] = []
     for line in lines:

@@ -126,6 +126,7 @@ async def test_a_host_that_is_shut_fails_alone_whoever_is_checked_first(
                 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("out", [True, False])
 async def test_a_host_that_lets_in_ssh_only_has_its_workers_go_through_that(
     namespace_hosts: Namespaces, out: bool

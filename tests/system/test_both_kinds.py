@@ -46,6 +46,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
 def test_workers_of_both_kinds_are_pinned_apart_and_work_finds_the_gpu(gputui: Command) -> None:
     gputui.env["PYTHONPATH"] = str(Path(fakes.__file__).parent)

@@ -66,6 +66,7 @@ def test_a_program_is_a_run_with_a_record_and_a_log(gputui: Command) -> None:
     assert "0 | 2 gpus" in log.read_text()
 
 
+@pytest.mark.slow
 def test_a_programs_record_says_what_exactly_its_gpus_took(gputui: Command) -> None:
     gpu = {"power_mw": 360_000, "used_mib": 130}
     gputui.env["GPUTUI_FAKE_NVML"] = json.dumps({"gpus": [{"used_mib": 9_000}, gpu, gpu]})
@@ -110,6 +111,7 @@ def test_who_stops_waiting_for_gpus_leaves_the_line_without_a_word(gputui: Comma
     holder.send_signal(signal.SIGINT)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_had_is_said_with_what_to_write(gputui: Command) -> None:
     for words, said in (
         (("--exec", "-n", "5", "--", "true"), "too few GPUs: 5 asked for, 4 on these hosts"),
@@ -127,6 +129,7 @@ def test_what_cannot_be_had_is_said_with_what_to_write(gputui: Command) -> None:
         assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_detached_program_goes_on_and_its_head_ends_after_it(gputui: Command) -> None:
     gputui.env["DASK_GPUTUI__IDLE_TIMEOUT"] = "1"
     done = gputui("--exec", "--detach", "-n", "3", "--name", "job", "--", "sleep", "8")
@@ -158,6 +161,7 @@ def test_a_program_on_a_running_cluster_starts_in_the_folder_of_its_command(
     assert gputui("down", "job").returncode == 0
 
 
+@pytest.mark.slow
 def test_a_terminal_is_passed_through(gputui: Command) -> None:
     code = "import os; print(os.isatty(0)); print(input('name? ')[::-1])"
     pid, terminal = pty.fork()

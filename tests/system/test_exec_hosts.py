@@ -94,6 +94,7 @@ def test_one_process_a_host_meets_where_its_peers_reach_it(
     nothing_left(namespace_hosts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("closed", [True, False])
 def test_a_way_that_is_closed_is_named_with_both_addresses_before_anything_starts(
     three: Command, namespace_hosts: Namespaces, closed: bool

@@ -45,6 +45,7 @@ def test_a_run_without_wait_says_who_has_the_gpus(gputui: Command, script: str) 
     assert "add --wait 2h to stand in line" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_run_waits_for_gpus_and_takes_what_is_freed(
     gputui: Command,  # noqa: F811
     script: str,
@@ -73,6 +74,7 @@ def test_of_hosts_that_all_failed_no_gpu_is_missed(gputui: Command, script: str)
     assert "too few" not in done.stderr and "--wait" not in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.getuid() != 0, reason="another user is played by root alone")
 @pytest.mark.parametrize(("busy", "workers"), [("warn", 4), ("skip", 3), ("refuse", 0)])
 def test_what_another_user_claims_is_busy(

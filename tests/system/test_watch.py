@@ -29,6 +29,7 @@ def tmux() -> Iterator[Tmux]:
     server.end()
 
 
+@pytest.mark.slow
 def test_watch_shows_gpus_without_workers_and_ends_with_its_screen(
     gputui: Command, tmux: Tmux
 ) -> None:

@@ -133,9 +133,9 @@ async def _with_gputui(world: World, row: Row, host: Host) -> Outcome:
         return row.answers.get(question.kind)
 
     stages = Stages(host.name, row.stage_s, ask=ask)
-    connector = Connector()
     output, problem = "", ""
     with _environ(more):
+        connector = Connector()
         try:
             async with asyncio.timeout(BOUND_S):
                 connection = await connector.connect(host, stages, COMMAND)
