@@ -311,6 +311,7 @@ async def test_workers_go_through_a_jump_host(namespace_hosts: Namespaces, tmp_p
             assert "its workers go through its SSH connection: " in warning
 
 
+@pytest.mark.slow
 async def test_an_sshd_that_forwards_nothing_is_named_with_the_setting(
     namespace_hosts: Namespaces, tmp_path: Path
 ) -> None:

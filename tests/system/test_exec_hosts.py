@@ -179,6 +179,7 @@ def test_nothing_is_left_of_a_run_whose_head_or_frontend_is_killed(
     nothing_left(namespace_hosts)
 
 
+@pytest.mark.slow
 def test_a_rank_that_fails_ends_the_others_within_ten_seconds(
     three: Command, namespace_hosts: Namespaces
 ) -> None:

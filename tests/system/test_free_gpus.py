@@ -155,6 +155,7 @@ def test_gpus_of_a_host_that_is_lost_are_replaced_or_claimed_again(
     assert claimed(gputui, text) == set()
 
 
+@pytest.mark.slow
 def test_the_pipe_of_an_mps_daemon_reaches_workers_and_programs(
     gputui: Command,  # noqa: F811
     tmp_path: Path,
