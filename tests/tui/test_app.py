@@ -57,6 +57,7 @@ async def test_a_yes_to_the_preview_scales_the_cluster() -> None:
     demo = Demo()
     async with demo.app.run_test(size=(80, 24)) as pilot:
         await up(pilot)
+        await until(pilot, lambda: "workers 8/8" in seen(pilot))
         await pilot.press("minus")
         await until(pilot, lambda: "7 workers" in seen(pilot))
         await pilot.press("minus")
