@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
+from textual import work
 from textual.app import App
 from textual.screen import ModalScreen
 from textual.widget import Widget
@@ -337,8 +338,9 @@ class Frame(App[int]):
     def go_to(self, name: str, key: str = "") -> None:
         """Bring a view into sight soon, unless another is asked for until then."""
         self.wanted = name
-        self.run_worker(self._go_to(name, key))
+        self._go_to(name, key)
 
+    @work
     async def _go_to(self, name: str, key: str) -> None:
         if self.wanted == name:
             await self.show_view(name, key)
@@ -388,8 +390,12 @@ class Frame(App[int]):
         if command.at_once:
             await self._carry_out(command, argument)
         else:
-            self.run_worker(self._carry_out(command, argument))
+            self._carry_out_soon(command, argument)
             await asyncio.sleep(0)  # its dialog stands before the next key is looked at
+
+    @work
+    async def _carry_out_soon(self, command: Command, argument: str) -> None:
+        await self._carry_out(command, argument)
 
     async def _carry_out(self, command: Command, argument: str) -> None:
         try:

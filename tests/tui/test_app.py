@@ -1,5 +1,6 @@
 """The frame, driven by its keys on a simulated cluster."""
 
+import gc
 import re
 
 from textual.events import Paste
@@ -64,6 +65,17 @@ async def test_a_yes_to_the_preview_scales_the_cluster() -> None:
         await until(pilot, lambda: "stop 2" in seen(pilot))
         await pilot.press("y")
         await until(pilot, lambda: demo.workers == 6)
+
+
+async def test_a_view_asked_for_as_the_screen_closes_is_dropped_without_a_word() -> None:
+    demo = Demo()
+    async with demo.app.run_test(size=(80, 24)) as pilot:
+        await up(pilot)
+        demo.app.go_to("hosts")
+        demo.app.workers.cancel_all()
+        await pilot.pause()
+        assert "node-01:gpu0" in seen(pilot)
+    gc.collect()  # a coroutine that was never awaited would fail the test here
 
 
 async def test_leaving_asks_and_a_simulated_cluster_ends_with_its_screen() -> None:
