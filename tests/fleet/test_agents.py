@@ -174,13 +174,15 @@ async def test_agents_without_a_cluster_end_in_order_also_while_that_is_interrup
     await opened.wait()
     (agent,) = (p for p in marked(f"GPUTUI_TEST={mark}") if part_of(p) == "agent")
     os.kill(agent, signal.SIGSTOP)
-    leave.set()
-    await asyncio.sleep(0)  # it waits for the agent now
-    await asyncio.sleep(0)
-    using.cancel()
-    await asyncio.wait([using], timeout=0.5)
-    assert not using.done()
-    os.kill(agent, signal.SIGCONT)
+    try:
+        leave.set()
+        await asyncio.sleep(0)  # it waits for the agent now
+        await asyncio.sleep(0)
+        using.cancel()
+        await asyncio.wait([using], timeout=0.5)
+        assert not using.done()
+    finally:
+        os.kill(agent, signal.SIGCONT)
     with pytest.raises(asyncio.CancelledError):
         await using
     await ended(agent, bound_s=END_S)
