@@ -4,9 +4,8 @@
 value out of bounds, and an agent brings its own within them as it sends (`protocol.codec`).
 """
 
+from dataclasses import dataclass
 from typing import Annotated, TypeVar
-
-from gputui.model.values import dataclass
 
 Item = TypeVar("Item")
 

@@ -5,9 +5,9 @@ Frozen values, taken on request; `gputui.model.verdicts` makes sentences of them
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from gputui.model.bounds import Few, Line, Name, Number, Percent, Pid, Some
-from gputui.model.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,9 @@
 """How a run failed: one value from where it arises to where it is shown, handed on whole."""
 
 import traceback
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from gputui.model.bounds import Document, Many, Name
-from gputui.model.values import dataclass
 
 MOST_FRAMES = 200
 """Lines of a traceback; the last ones."""

@@ -9,13 +9,12 @@ import ipaddress
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from itertools import pairwise
 from typing import Any
 
 from gputui.errors import HostsError, UsageError
-from gputui.model.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ the change itself come from the same functions.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import isqrt
 
 from gputui.model.bounds import (
@@ -19,7 +19,6 @@ from gputui.model.bounds import (
 )
 from gputui.model.hosts import Host
 from gputui.model.readings import DeviceReading
-from gputui.model.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

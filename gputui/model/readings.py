@@ -5,6 +5,7 @@ holds some of its memory implies one.
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import StrEnum
 
 from gputui.model.bounds import (
@@ -26,7 +27,6 @@ from gputui.model.bounds import (
     Some,
     Watts,
 )
-from gputui.model.values import dataclass
 
 
 class Owner(StrEnum):

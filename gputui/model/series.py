@@ -6,12 +6,12 @@ A row has a value for each `Metric`, None where there is no reading. Pure, and w
 
 import math
 from base64 import b64decode
+from dataclasses import dataclass
 from enum import Enum, IntEnum
 
 from gputui.model.bounds import Document, Many, Moment, Name, Number
 from gputui.model.readings import DeviceReading, HostReading
 from gputui.model.snapshot import WorkerStatus
-from gputui.model.values import dataclass
 
 FINE_S, FINE_ROWS = 1.0, 120
 """Two minutes, a row a second."""

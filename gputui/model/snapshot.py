@@ -5,6 +5,7 @@ second; the screen, `ls --json` and the metrics only read it. A reading that is 
 `None`, never 0. Times are seconds since the epoch (UTC); rates are per second.
 """
 
+from dataclasses import dataclass
 from enum import StrEnum
 
 from gputui.model.bounds import (
@@ -31,7 +32,6 @@ from gputui.model.bounds import (
 from gputui.model.failure import Failure
 from gputui.model.readings import UNREAD, DeviceReading, HostReading
 from gputui.model.usage import Moved, Usage
-from gputui.model.values import dataclass
 
 
 class HostState(StrEnum):

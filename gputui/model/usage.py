@@ -3,6 +3,7 @@
 A figure that nobody could read is None.
 """
 
+from dataclasses import dataclass
 from enum import StrEnum
 
 from gputui.model.bounds import (
@@ -17,7 +18,6 @@ from gputui.model.bounds import (
     SumOfSeconds,
     WattHours,
 )
-from gputui.model.values import dataclass
 
 
 class Way(StrEnum):

@@ -7,6 +7,7 @@ should is accused of nothing: then the only verdict says what is going on.
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
 from gputui.model.alarms import RAISED_AFTER_S, AlarmKind
 from gputui.model.examination import (
@@ -26,7 +27,6 @@ from gputui.model.snapshot import (
     WorkerState,
     WorkerStatus,
 )
-from gputui.model.values import dataclass
 
 WAITS = re.compile(
     r"(selectors\.py:\d+ select|threading\.py:\d+ \S+|queue\.py:\d+ get|thread\.py:\d+ _worker"

@@ -4,6 +4,7 @@ An agent's stream begins with `MARKER`; then the head says `Configure`, and the 
 with its `Facts`.
 """
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 from gputui.model.bounds import (
@@ -33,7 +34,6 @@ from gputui.model.bounds import (
 from gputui.model.examination import ExaminedHost
 from gputui.model.plan import WorkerSpec
 from gputui.model.readings import DeviceReading, HostReading, Note
-from gputui.model.values import dataclass
 from gputui.protocol.programs import (
     EndPrograms,
     FolderTaken,

@@ -4,6 +4,8 @@ A worker has two pipes to its agent, for what it prints and for its `WorkerRepor
 their reading ends only; the forkserver, of the same user, opens the others in /proc.
 """
 
+from dataclasses import dataclass
+
 from gputui.model.bounds import (
     Cpus,
     ExitStatus,
@@ -19,7 +21,6 @@ from gputui.model.bounds import (
 )
 from gputui.model.examination import ThreadStack, Transfers
 from gputui.model.plan import WorkerSpec
-from gputui.model.values import dataclass
 from gputui.protocol.agent import Credentials
 
 CANNOT_LISTEN = "it cannot listen on "

@@ -8,6 +8,7 @@ carries a number, which its answer has, too: a `Reply`, or `Refused`.
 import json
 import secrets
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -29,7 +30,6 @@ from gputui.model.bounds import (
 from gputui.model.examination import ExaminedHost, ExaminedScheduler
 from gputui.model.series import Past
 from gputui.model.snapshot import Event, HostStatus, RunStatus, Session, Snapshot, WorkerStatus
-from gputui.model.values import dataclass
 from gputui.protocol import VERSION
 from gputui.protocol.codec import to_line
 from gputui.protocol.programs import (

@@ -8,6 +8,7 @@ is sent again to a head that connects again.
 import shlex
 from base64 import b64decode, b64encode
 from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
 
@@ -26,7 +27,6 @@ from gputui.model.bounds import (
     SmallNumber,
     Text,
 )
-from gputui.model.values import dataclass
 from gputui.protocol.shared import Delivery, Numbered
 
 PROGRAM = "exec:"

@@ -1,5 +1,6 @@
 """Head ↔ its child, the scheduler: what it counts, and what only it can do to its workers."""
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 from gputui.model.bounds import (
@@ -19,7 +20,6 @@ from gputui.model.bounds import (
 )
 from gputui.model.snapshot import TaskGroupStatus, TaskSpan
 from gputui.model.usage import Moved
-from gputui.model.values import dataclass
 from gputui.protocol.shared import Delivery, Numbered
 
 

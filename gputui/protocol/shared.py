@@ -4,6 +4,7 @@ Each class of message says how; one without a `delivery` of its own is state.
 """
 
 import signal
+from dataclasses import dataclass
 from enum import Enum, auto
 from typing import ClassVar
 
@@ -15,7 +16,6 @@ from gputui.model.bounds import (
     Name,
     Number,
 )
-from gputui.model.values import dataclass
 
 ASK_SIGNAL = signal.SIGRTMIN + 12
 """Has a worker's Python report its stacks."""
