@@ -21,7 +21,7 @@ def main() -> int:
         from gputui.agent.program_parent import run_program
 
         agent, terminal, *argv = sys.argv[2:]
-        run_program(int(agent), terminal == "terminal", argv)
+        return run_program(int(agent), terminal == "terminal", argv)
     print("gputui agent: started by gputui, with relay, forkserver or program", file=sys.stderr)
     return 2
 

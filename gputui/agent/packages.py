@@ -1,10 +1,7 @@
-"""The packages that matter on a host, and their versions: none is imported."""
+"""The packages that matter on a host, and their versions, from metadata: none is imported."""
 
-import contextlib
-import os
 import sys
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 EXACT = (
     "cloudpickle",
@@ -41,27 +38,17 @@ def installed(
 ) -> tuple[tuple[str, str], ...]:
     """Return (distribution, version) sorted by name, for those that are there.
 
-    They are looked for in `path`, by default sys.path; as in an import, the first found wins. Both
-    are in the names of metadata's folders: importlib.metadata takes longer to import than that.
+    They are looked for in `path`, by default sys.path; as in an import, the first found wins.
     """
-    found: dict[str, str] = {}
-    for folder in sys.path if path is None else path:
-        with contextlib.suppress(OSError):
-            for entry in os.listdir(folder or "."):  # noqa: PTH208 - names only
-                stem, _, kind = entry.rpartition(".")
-                name, *version = stem.split("-")
-                name = name.replace("_", "-").lower()
-                if kind in ("dist-info", "egg-info") and name in names and name not in found:
-                    found[name] = version[0] if version else _version(Path(folder, entry))
-    return tuple(sorted(found.items()))
+    from importlib.metadata import distributions  # half as much as all else that an agent imports
 
-
-def _version(folder: Path) -> str:
-    """Return the version of what is installed from its source, whose folder has none in its name.
-
-    Source: setuptools, `setup.py develop`.
-    """
-    with contextlib.suppress(OSError):
-        lines = (folder / "PKG-INFO").read_text(errors="replace").splitlines()
-        return next((line[8:].strip() for line in lines if line.startswith("Version:")), "")
-    return ""
+    folders, found = list(sys.path if path is None else path), []
+    for name in names:
+        first = next(iter(distributions(name=name, path=folders)), None)
+        if first is not None:
+            # `first.version` raises where the metadata is empty.
+            text = first.read_text("METADATA") or first.read_text("PKG-INFO") or first.read_text("")
+            lines = (text or "").splitlines()
+            versions = (line[8:].strip() for line in lines if line.startswith("Version:"))
+            found.append((name, next(versions, "")))
+    return tuple(sorted(found))

@@ -9,7 +9,6 @@ import os
 import signal
 import termios
 from collections.abc import Sequence
-from typing import NoReturn
 
 from gputui.process.lifetime import adopt_orphans, die_with, end_children
 
@@ -24,10 +23,10 @@ NOT_FOUND, NOT_RUN = 127, 126
 """As a shell exits. Source: POSIX, Shell Command Language, 2.8.2."""
 
 
-def run_program(agent: int, terminal: bool, argv: Sequence[str]) -> NoReturn:
+def run_program(agent: int, terminal: bool, argv: Sequence[str]) -> int:
     """Run a program to its end, with this process's stdin, stdout, stderr and environment.
 
-    Ends at once, with its exit status or by the signal that it ended by.
+    Returns its exit status, or ends by the signal that it ended by.
     """
     adopt_orphans()
     for number in IGNORED:
@@ -47,7 +46,7 @@ def run_program(agent: int, terminal: bool, argv: Sequence[str]) -> NoReturn:
         if -code != signal.SIGKILL:
             signal.signal(-code, signal.SIG_DFL)
         os.kill(parent, -code)
-    os._exit(code)
+    return code
 
 
 def _end(*_: object) -> None:
