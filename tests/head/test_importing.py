@@ -1,7 +1,5 @@
 """What the head imports in threads: one at a time, and all of it before it is used."""
 
-import ctypes.util
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -51,26 +49,3 @@ async def test_a_head_whose_fleet_cannot_be_ended_leaves_no_socket_and_no_name(
     with pytest.raises(RuntimeError, match="out of order"):
         await head.run(lambda socket: head.stop("enough"))
     assert not list(runtime.rglob("*.sock")) + list(runtime.rglob("*.json"))
-
-
-FOUND = """
-import ctypes.util
-from gputui.fleet.deploy import start_agent
-own = ctypes.util.find_library
-start_agent._import_connector()
-from asyncssh.mac import get_mac_algs
-print(b"umac-128@openssh.com" in get_mac_algs(), own is ctypes.util.find_library)
-"""
-
-
-def test_asyncssh_is_imported_without_a_compiler_and_has_the_same_algorithms(
-    tmp_path: Path,
-) -> None:
-    for name in ("gcc", "cc", "ld"):
-        (tmp_path / name).write_text(f"#!/bin/sh\necho {name} >> {tmp_path}/asked\n")
-        (tmp_path / name).chmod(0o755)
-    env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    said = subprocess.check_output([sys.executable, "-c", FOUND], env=env, text=True)
-    has_umac = ctypes.util.find_library("nettle") is not None
-    assert said.split() == [str(has_umac), "True"]
-    assert not (tmp_path / "asked").exists()

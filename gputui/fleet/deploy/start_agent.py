@@ -6,12 +6,9 @@ need agents but no cluster have `lone_agents`.
 """
 
 import asyncio
-import ctypes.util
 import os
-import re
 import secrets
 import shlex
-import subprocess
 import sys
 import threading
 import time
@@ -38,7 +35,6 @@ from gputui.fleet.stages import PATIENT, FleetSettings, Stages
 from gputui.model.hosts import Host
 from gputui.model.snapshot import HostState
 from gputui.process.background import Shared
-from gputui.process.procfs import IS_LINUX
 from gputui.process.search_path import own_python
 from gputui.protocol.agent import (
     MARKER,
@@ -207,29 +203,10 @@ class AgentOpener:
 
 
 def _import_connector() -> "type[Connector]":
-    """Import asyncssh, which looks for two libraries with gcc and ld (asyncssh 2.24).
-
-    The loader's own list, which is read in a moment, has them where they are.
-    """
-    before = ctypes.util.find_library
-    if IS_LINUX:
-        ctypes.util.find_library = _listed_library
-    try:
-        with IMPORTING:
-            from gputui.fleet.ssh.connector import Connector
-    finally:
-        ctypes.util.find_library = before
+    """Import asyncssh."""
+    with IMPORTING:
+        from gputui.fleet.ssh.connector import Connector
     return Connector
-
-
-def _listed_library(name: str) -> str | None:
-    """Return the file of a library that `ldconfig -p` lists."""
-    try:
-        listed = subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True).stdout
-    except OSError:
-        return None
-    found = re.search(rf"^\s+(lib{re.escape(name)}\.so\S*) ", listed, re.MULTILINE)
-    return found and found[1]
 
 
 def _not_started(stages: Stages) -> str:
