@@ -296,6 +296,7 @@ def _program(
         raise UsageError("--send: the cluster is of another machine, and so is the folder's path")
     from gputui.cli.amounts import parse_size, parse_span
     from gputui.protocol.programs import PROGRAM, Per, RunPrograms
+    from gputui.runs.program_run import run_program
 
     gpus = options["gpus"] or 1
     per = Per(options["per"] or ("host" if gpus > 1 else "once"))
@@ -328,22 +329,12 @@ def _program(
         for name in PROGRAM_OPTIONS
         if name in given and name not in ("tty", "detach")
     }
-    parameters = {**typed, "arguments": list(argv)}
+    request = _request(options, {**typed, "arguments": list(argv)})
     if options["detach"]:
         from gputui.cli.clusters import detach_program
 
-        return partial(detach_program, _request(options, parameters), options)
-    open_cluster = _open_cluster(options)
-
-    async def run() -> int:
-        """Import what runs it while its head starts."""
-        opening = asyncio.ensure_future(open_cluster())
-        await asyncio.sleep(0)
-        from gputui.runs.program_run import run_program
-
-        return await run_program(order, _request(options, parameters), lambda: opening)
-
-    return run
+        return partial(detach_program, request, options)
+    return partial(run_program, order, request, _open_cluster(options))
 
 
 def _request(options: dict[str, Any], parameters: Mapping[str, Any]) -> "RunRequest":

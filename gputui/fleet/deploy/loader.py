@@ -22,25 +22,23 @@ DRAFT_S = 3600.0
 """A draft of the pack that is older was left by a loader that was killed."""
 KEPT_S = 30 * 86400.0
 """Every start touches its pack, and every agent its own once a day."""
-FITS = """import os, sys
+FITS = """import sys
 def fit(wanted, packages):
     if not sys.version.startswith(wanted):
         return 0
-    folders = [each for each in sys.path if os.path.isdir(each) and os.access(each, os.R_OK)]
-    there = [entry.split("-") for each in folders for entry in os.listdir(each)]
+    from importlib.metadata import PackageNotFoundError, version
     fits = 1
     for each in packages:
-        name, _, version = each.partition("==")
-        found = [words[1] for words in there if words[0] == name and words[-1] == "info"]
-        if not found:
+        name, _, there = each.partition("==")
+        try:
+            fits += version(name) == there
+        except PackageNotFoundError:
             return 1
-        fits += found[0].startswith(version) and found[0][len(version):] in ("", ".dist", ".egg")
     return fits + 1
 if __name__ == "__main__":
     print(fit(sys.argv[1], sys.argv[2:]), sys.version.split()[0])"""
 """How well a Python fits: 0 of another minor version, 1 without a package, more with each that has
-the wanted version. Folders of metadata have both in their names, and importlib.metadata takes as
-long to import as all else here."""
+the wanted version."""
 
 
 def main() -> None:
