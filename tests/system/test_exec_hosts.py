@@ -247,7 +247,7 @@ def test_a_folder_that_is_sent_goes_with_the_program(
     folder.mkdir()
     (folder / "data").write_bytes(os.urandom(2**21))
     (folder / "train.py").write_text(
-        "import os; print(os.getcwd(), os.path.getsize('data')); open('new', 'w').close()\n"
+        "import os; print(f'{os.getcwd()} {os.path.getsize(\"data\")}'); open('new', 'w').close()\n"
         f"{fails} and os.environ['PET_NODE_RANK'] == '1' and os._exit(9)"
     )
     words = ("--exec", "-n", "3", "--quiet", "--send", "project", "--", "python", "train.py")

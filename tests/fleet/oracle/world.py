@@ -337,10 +337,11 @@ class World:
         path = self.folder / name
         command = ["ssh-agent", "-D", "-a", path]
         self.hosts.processes.append(subprocess.Popen(command, stdout=subprocess.DEVNULL))
-        bound = time.monotonic() + 5
-        while not path.exists() and time.monotonic() < bound:
-            time.sleep(0.01)
         environ = {**os.environ, "SSH_AUTH_SOCK": str(path)}
+        bound = time.monotonic() + 5
+        while subprocess.run(["ssh-add", "-l"], env=environ, capture_output=True).returncode == 2:
+            assert time.monotonic() < bound, "ssh-agent takes no connection"
+            time.sleep(0.01)
         add = ["ssh-add", "-q", *(self.keys / key for key in keys)]
         subprocess.run(add, env=environ, check=True)
 
