@@ -2,21 +2,29 @@
 
     python -m tests.benchmarks.doctor [--hosts 100] [--repeats 3] [--who]
 
-For `doctor` the command is `true`; for `who` a script in the place of nvidia-smi.
+For `doctor` the command is `true`; for `who` it is nvidia-smi, or a script in its place where this
+machine has none.
 
-All hosts are loopback addresses of one sshd on this machine, which so plays them, too: wall time
-has their shells, interpreters and agents in it; CPU time is that of the client alone.
+All hosts are loopback addresses of one sshd on this machine, or of a server of asyncssh for each
+core where there is no sshd. So this machine plays the hosts, too: wall time has their shells,
+interpreters and agents in it; CPU time is that of the client alone.
 """
 
 import argparse
 import asyncio
+import contextlib
 import getpass
+import itertools
+import multiprocessing
+import os
+import shutil
+import signal
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Iterator
+from multiprocessing.queues import Queue
 from pathlib import Path
 
 import asyncssh
@@ -28,7 +36,7 @@ from gputui.fleet.lone_agents import lone_agents
 from gputui.fleet.stages import FleetSettings, Question
 from gputui.model.hosts import Host
 from tests.fleet.conftest import free_port
-from tests.sshd import SshHost, SshHosts, wait_for_ssh
+from tests.sshd import SSHD, AsyncsshServer, SshHost, SshHosts, wait_for_ssh
 
 
 def main() -> None:
@@ -41,23 +49,61 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         ssh_hosts = SshHosts(Path(folder))
         ssh_hosts.make_keys()
-        host = SshHost("ssh1", "0.0.0.0", free_port(), getpass.getuser())
-        ssh_hosts.start_sshd(host, settings="MaxStartups 1000\n")
         try:
-            wait_for_ssh(ssh_hosts, host)
-            numbers = range(1, arguments.hosts + 1)
-            ssh_hosts.describe(
-                *(replace(host, name=f"host{each}", address=f"127.0.1.{each}") for each in numbers)
-            )
-            smi = Path(folder) / "nvidia-smi"
-            smi.write_text("#!/bin/sh\necho '0, NVIDIA H100, 0 %, 1 MiB, 81559 MiB'\n")
-            smi.chmod(0o755)
-            if arguments.who:
-                measure(ssh_hosts, arguments.repeats, "who", look, str(smi))
-            else:
-                measure(ssh_hosts, arguments.repeats, "doctor", examine, "true")
+            with serving(ssh_hosts) as ports:
+                ssh_hosts.describe(
+                    *(
+                        SshHost(f"host{each}", f"127.0.1.{each}", port, getpass.getuser())
+                        for each, port in zip(range(1, arguments.hosts + 1), ports, strict=False)
+                    )
+                )
+                if arguments.who:
+                    measure(ssh_hosts, arguments.repeats, "who", look, nvidia_smi(Path(folder)))
+                else:
+                    measure(ssh_hosts, arguments.repeats, "doctor", examine, "true")
         finally:
             ssh_hosts.stop()
+
+
+def nvidia_smi(folder: Path) -> str:
+    """Return nvidia-smi with the question that people ask it, or a script in its place."""
+    if shutil.which("nvidia-smi"):
+        return "nvidia-smi --query-gpu=index,name,utilization.gpu,memory.used --format=csv"
+    script = folder / "nvidia-smi"
+    script.write_text("#!/bin/sh\necho '0, NVIDIA H100, 0 %, 1 MiB, 81559 MiB'\n")
+    script.chmod(0o755)
+    return str(script)
+
+
+@contextlib.contextmanager
+def serving(hosts: SshHosts) -> Iterator[Iterator[int]]:
+    """Serve SSH on all loopback addresses; yields the port of each host."""
+    if SSHD:
+        host = SshHost("ssh1", "0.0.0.0", free_port(), getpass.getuser())
+        hosts.start_sshd(host, settings="MaxStartups 1000\n")
+        wait_for_ssh(hosts, host)
+        yield itertools.repeat(host.port)
+        return
+    spawn = multiprocessing.get_context("spawn")
+    ports: Queue[int] = spawn.Queue()
+    servers = [
+        spawn.Process(target=serve, args=(hosts.folder, ports), daemon=True)
+        for _ in range(os.cpu_count() or 1)
+    ]
+    for server in servers:
+        server.start()
+    yield itertools.cycle([ports.get(timeout=60) for _ in servers])
+    for server in servers:
+        server.terminate()
+        server.join()
+
+
+def serve(folder: Path, ports: "Queue[int]") -> None:
+    """Be a server of asyncssh until the process is ended."""
+    server = AsyncsshServer(SshHosts(folder))
+    server.start("0.0.0.0")
+    ports.put(server.port)
+    signal.pause()
 
 
 def measure(
@@ -68,7 +114,7 @@ def measure(
     command: str,
 ) -> None:
     """Run both in turn, and print how they compare."""
-    theirs = f"asyncssh {Path(command).name}"
+    theirs = f"asyncssh {Path(command.partition(' ')[0]).name}"
     took: dict[str, list[tuple[float, float]]] = {theirs: [], ours: []}
     for _ in range(repeats):
         took[theirs].append(timed(lambda: run_command(hosts, command)))
