@@ -134,12 +134,12 @@ class AgentSocket:
 
     def remove(self) -> None:
         """Remove the socket, the lock and what workers take turns by; under the lock."""
-        for path in (self.path, self._lock, *self.path.parent.glob(f"{self.turn.name}*")):
+        for path in (self.path, self._lock, self.turn):
             path.unlink(missing_ok=True)
 
     @property
     def turn(self) -> Path:
-        """The file, and the beginning of others, by which the workers of a host take turns.
+        """The file by which the workers of a host make their CUDA contexts in turn.
 
         It is locked: in the folder of workers, which may be on NFS, there may be no locks.
         """

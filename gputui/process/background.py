@@ -147,11 +147,6 @@ class Shared(Generic[Result]):
         await asyncio.wait([self._task])
         return None if _failed(self._task) else self._task.result()
 
-    @property
-    def begun(self) -> bool:
-        """Whether anyone has had it made."""
-        return self._task is not None
-
     def _is_over(self, task: asyncio.Task[Result]) -> bool:
         return task.done() and (_failed(task) or not self._usable(task.result()))
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import threading
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
 import cupy
@@ -24,9 +23,6 @@ POOL_SHARE = 0.95
 
 READERS_S = 5.0
 """For those who have memory mapped that the pool has given up."""
-
-DTYPES = ("float64", "float32")
-"""What most programs compute with."""
 
 
 def use_pool(share: float, make_room: Callable[[], bool], options: RmmOptions) -> int:
@@ -101,35 +97,3 @@ def register_in_every_lookup() -> None:
     worker that has used no other, `da.percentile` raises TypeError.
     """
     concatenate_lookup.dispatch(cupy.ndarray)
-
-
-def warm_up_steps() -> Iterator[Callable[[], object]]:
-    """Yield what most programs do first; each takes up to a second where nothing is cached.
-
-    On an H200 an SVD's first run took 7 s longer than its second on a machine that had never run
-    CuPy, and 0.5 s longer where the kernels were compiled already.
-    """
-    for dtype in DTYPES:
-        x = cupy.eye(8, dtype=dtype)
-        for work in (_elementwise, _random, _factorizations):
-            yield partial(work, x)
-
-
-def _elementwise(x: Any) -> None:
-    for result in (x + 1, x - x, x * x, x / 2, x > 0, abs(x), cupy.sqrt(x), x[::2, ::2].copy()):
-        del result
-    for reduced in (cupy.sum, cupy.mean, cupy.min, cupy.max, cupy.std):
-        reduced(x)
-        reduced(x, axis=0)
-    cupy.triu(x)[cupy.triu_indices(len(x))]
-
-
-def _random(x: Any) -> None:
-    state = cupy.random.RandomState(0)
-    state.normal(10, 1, size=x.shape, dtype=x.dtype)
-    state.random_sample(size=x.shape, dtype=x.dtype)
-
-
-def _factorizations(x: Any) -> None:
-    for name in ("norm", "cholesky", "inv", "eigh", "qr", "svd"):
-        getattr(cupy.linalg, name)(x @ x)

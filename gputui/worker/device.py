@@ -1,22 +1,18 @@
-"""The GPU of a worker: its CUDA context, memory and warm-up."""
+"""The GPU of a worker: its CUDA context and its memory."""
 
 import asyncio
 import importlib
 import importlib.util
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import dask.config
 
-from gputui.worker.cuda import Staging, driver, open_device, take_turn
+from gputui.worker.cuda import Staging, driver, open_device
 from gputui.worker.memory import DeviceMemory, held_bytes
 from gputui.worker.rmm_pool import RmmOptions
 
 LIMIT = "gputui.device-memory-limit"
-
-TURN_S = 0.1
-"""How often a worker looks whether it is its turn to warm up."""
 
 
 class Device:
@@ -52,27 +48,6 @@ class Device:
                 await asyncio.to_thread(self._set_up_cupy)
         finally:
             self.opened.set()
-
-    async def warm_up(self, until: Callable[[], object]) -> None:
-        """Warm up, step by step, until `until()` is true.
-
-        Workers of one host take turns: the others reuse compiled kernels from disk.
-        """
-        if self.uuid is None or not _has_cupy():
-            return
-        from gputui.worker.cupy_setup import warm_up_steps
-
-        turn = f"{self._spec['lock']}.warm-up"
-        descriptor = os.open(turn, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            while not (until() or take_turn(descriptor, 0.0)):
-                await asyncio.sleep(TURN_S)
-            for step in warm_up_steps():
-                if until():
-                    break
-                await asyncio.to_thread(step)
-        finally:
-            os.close(descriptor)
 
     def _set_up_cupy(self) -> None:
         from gputui.engine import device_arrays

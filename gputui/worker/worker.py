@@ -220,7 +220,6 @@ async def _serve(spec: Mapping[str, Any], credentials: Mapping[str, Any], report
     if device and context:
         await device.open(context)
         _report(reports, WorkerReport(worker.address, device.uuid))
-        await device.warm_up(until=lambda: closing.begun or worker.state.tasks)
     await worker.finished()
     return asked_by[0] if asked_by else 0
 

@@ -220,15 +220,3 @@ async def test_workers_of_one_forkserver_draw_numbers_of_their_own(
             drawn = await client.run(lambda name: import_module(name).random(), module)
             assert len(set(drawn.values())) == 2
     await driver.shut_down()
-
-
-def test_what_workers_locked_to_take_turns_is_removed_with_the_agents_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    place = AgentSocket.of("cluster", "host")
-    other = AgentSocket.of("another", "host")
-    for path in (place.turn, Path(f"{place.turn}.warm-up"), other.turn):
-        path.touch()
-    assert place.sweep()
-    assert list(place.path.parent.iterdir()) == [other.turn]
