@@ -47,7 +47,6 @@ PRIVATE = {
             "distributed Security._get_tls_context",
             "distributed TLSBackend._listener_class",
             "distributed TLSListener._prepare_stream",
-            "distributed WorkerState._select_workers_for_gather",
         ),
         REFUSED,
     ),

@@ -11,20 +11,17 @@ import errno
 import math
 import os
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cache, partial
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import dask.config
 import distributed
 import numpy
-from dask.utils import parse_bytes
-from distributed.comm.addressing import get_address_host
 from distributed.worker import DEFAULT_METRICS
-from distributed.worker_state_machine import WorkerState
 
 from gputui.engine import device_arrays
-from gputui.engine.overrides import overriding, require
+from gputui.engine.overrides import overriding
 from gputui.engine.tls import security
 from gputui.process.background import Shared
 from gputui.process.cgroups import memory_limit
@@ -42,12 +39,6 @@ NO_PORT = "Could not start Worker on host"
 """How Dask's error begins where every port is in use (distributed 2026.8)."""
 SEND_EVERY_S = 0.0005
 """How long messages to the scheduler are gathered; 2 ms with Dask."""
-
-NEAR_BYTES = 2**30
-"""Bytes requested at once from a worker of this host: 10 ms over NVLink, as long as a message."""
-MESSAGE_LIMIT = "distributed.worker.transfer.message-bytes-limit"
-USUAL = "50MB"
-"""With Dask; another is the user's own, and holds for all workers."""
 
 
 @overriding(
@@ -95,38 +86,6 @@ class Worker(distributed.Worker):  # type: ignore[misc]
         """Close; a running task cannot be ended, and its result is not needed."""
         said: str | None = await super().close(**{**wishes, "executor_wait": False})
         return said
-
-
-@overriding(_select_workers_for_gather="self")
-class NearFirst(WorkerState):  # type: ignore[misc]
-    """Dask's state of a worker, with a limit of its own for workers of the same host.
-
-    Dask asks a worker for values of 50 MB at a time, and for more once these have come. That bounds
-    what a message holds where values travel as bytes; between workers of one host handles travel,
-    and each message is milliseconds in which nothing else comes from that worker.
-    """
-
-    __slots__ = ()
-
-    def _select_workers_for_gather(self) -> Iterator[tuple[str, Any]]:
-        near, far = limits()
-        here = get_address_host(self.address)
-        for worker, tasks in super()._select_workers_for_gather():
-            is_near = get_address_host(worker) == here
-            self.transfer_message_bytes_limit = near if is_near else far  # type: ignore[misc]
-            yield worker, tasks
-
-
-require(WorkerState, transfer_message_bytes_limit=None)
-
-
-@cache
-def limits() -> tuple[int, int]:
-    """Return the most bytes of a message, from a worker of this host and of another."""
-    configured = parse_bytes(dask.config.get(MESSAGE_LIMIT))
-    lent = dask.config.get("gputui.transfers", "auto") != "bytes"
-    near = NEAR_BYTES if lent and configured == parse_bytes(USUAL) else configured
-    return near, configured
 
 
 def work(spec: Mapping[str, Any], credentials: Mapping[str, Any], reports: int) -> int:
@@ -198,8 +157,6 @@ async def _serve(spec: Mapping[str, Any], credentials: Mapping[str, Any], report
         metrics={**DEFAULT_METRICS, "gputui": partial(_metrics, spec, device)},
     )
     worker.device, worker.contact_host = device, spec["contact_host"]
-    if device:
-        worker.state.__class__ = NearFirst
     worker.batched_stream.interval = SEND_EVERY_S
     transfers.serve_readers(worker)
     loop = asyncio.get_running_loop()
