@@ -18,7 +18,6 @@ import socket
 import sys
 import threading
 import time
-from dataclasses import asdict
 from pathlib import Path
 from typing import NoReturn
 
@@ -181,9 +180,7 @@ class Forkserver:
             from gputui.worker.worker import work
 
             assert self._credentials is not None, "credentials come before workers"
-            fields = asdict(order)
-            fields["agent"] = self._agent
-            status = work({**fields.pop("spec"), **fields}, asdict(self._credentials), reports)
+            status = work(order, self._credentials, reports, self._agent)
         except BaseException:
             import traceback
 

@@ -6,7 +6,6 @@ Imported where CuPy is, and not before: it is what makes the worker's arrays.
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -15,38 +14,17 @@ import cupy
 from cupy_backends.cuda.libs import curand
 from dask.array.dispatch import concatenate_lookup
 
-from gputui.worker.rmm_pool import ALIGNMENT, RmmOptions, use_rmm
 from gputui.worker.transfers.cuda_ipc import AllocationOwner, allocations
-
-POOL_SHARE = 0.95
-"""Of the device's memory, for the pools of all its workers; the rest is CUDA's own."""
 
 READERS_S = 5.0
 """For those who have memory mapped that the pool has given up."""
 
 
-def use_pool(share: float, make_room: Callable[[], bool], options: RmmOptions) -> int:
-    """Allocate from a pool of a share of the device; return how many bytes it may have.
+def use_cupys_pool(limit: int, make_room: Callable[[], bool]) -> None:
+    """Make a pool that takes memory which others can map CuPy's default one.
 
-    It is RMM's where that is installed, which cuDF uses, too, and CuPy's otherwise. An allocation
-    that does not fit calls `make_room`, and is tried again for as long as that finds something.
-    Raises ImportError where RMM is wanted and does not import.
+    An allocation that does not fit calls `make_room`, and is tried again while that finds some.
     """
-    _, total = cupy.cuda.Device().mem_info
-    limit = int(total * POOL_SHARE * share) // ALIGNMENT * ALIGNMENT
-    try:
-        cupy.cuda.set_allocator(use_rmm(limit, total, make_room, options))
-    except ImportError as error:
-        if options != RmmOptions():
-            raise
-        if importlib.util.find_spec("rmm"):
-            print(f"RMM does not import, so CuPy's own pool is used: {error}", flush=True)
-        _use_cupy(limit, make_room)
-    return limit
-
-
-def _use_cupy(limit: int, make_room: Callable[[], bool]) -> None:
-    """Make a pool that takes memory which others can map CuPy's default one."""
     pool = cupy.cuda.MemoryPool(_from_driver)
     pool.set_limit(size=limit)
     cupy._default_memory_pool = pool

@@ -11,7 +11,7 @@ import errno
 import math
 import os
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -23,13 +23,15 @@ from distributed.worker import DEFAULT_METRICS
 from gputui.engine import device_arrays
 from gputui.engine.overrides import overriding
 from gputui.engine.tls import security
+from gputui.model.plan import WorkerSpec
 from gputui.process.background import Shared
 from gputui.process.cgroups import memory_limit
 from gputui.process.child import signal_name
 from gputui.process.lifetime import END_SIGNALS, forks_have_own_signals
 from gputui.process.search_path import add_task_path
+from gputui.protocol.agent import Credentials
 from gputui.protocol.codec import encode
-from gputui.protocol.forking import CANNOT_LISTEN, WorkerEnding, WorkerReport
+from gputui.protocol.forking import CANNOT_LISTEN, ForkWorker, WorkerEnding, WorkerReport
 from gputui.worker.device import Device
 from gputui.worker.stacks import answer_agent
 from gputui.worker.transfers import comm as transfers
@@ -88,27 +90,24 @@ class Worker(distributed.Worker):  # type: ignore[misc]
         return said
 
 
-def work(spec: Mapping[str, Any], credentials: Mapping[str, Any], reports: int) -> int:
+def work(order: ForkWorker, credentials: Credentials, reports: int, agent: int) -> int:
     """Run a worker until it is closed; returns the exit status.
 
-    `spec` has the fields of `plan.WorkerSpec`, and scheduler_address, listen_host, ports,
-    contact_host, scratch, lock (whose turn it is to make a CUDA context), cpus (near the device;
-    empty for any) and agent, the pid of its agent.
-    NumPy's own generator was forked with the rest, and is seeded again.
+    It writes to `reports`, and lets `agent`, a pid, ask it. NumPy's own generator was forked with
+    the rest, and is seeded again.
     """
-    for key, value in spec["env"]:
-        os.environ[key] = value
-    os.environ["CUDA_VISIBLE_DEVICES"] = spec["device_uuid"] or ""
-    if spec["cpus"]:
-        os.sched_setaffinity(0, spec["cpus"])
+    os.environ.update(order.spec.env)
+    os.environ["CUDA_VISIBLE_DEVICES"] = order.spec.device_uuid or ""
+    if order.cpus:
+        os.sched_setaffinity(0, order.cpus)
     numpy.random.seed()
     add_task_path()
     status = asked_by = 0
     try:
-        asked_by = asyncio.run(_serve(spec, credentials, reports))
+        asked_by = asyncio.run(_serve(order, credentials, reports, agent))
     except Exception as error:
         traceback.print_exc()
-        print(why_not_started(error, spec["listen_host"], spec["ports"]), flush=True)
+        print(why_not_started(error, order.listen_host, order.ports), flush=True)
         status = 1
     _report(reports, WorkerEnding(asked_by))
     return status
@@ -135,28 +134,27 @@ def why_not_started(error: BaseException, listen_host: str, ports: Sequence[int]
     return f"{type(error).__name__}: {error}"
 
 
-async def _serve(spec: Mapping[str, Any], credentials: Mapping[str, Any], reports: int) -> int:
+async def _serve(order: ForkWorker, credentials: Credentials, reports: int, agent: int) -> int:
     """Start, register, report, and serve until closed; return the signal that asked for its end."""
-    given = dask.config.get("distributed.worker.resources")
-    host_bytes = target_bytes(spec["memory_limit_bytes"])
-    device = Device(spec, host_bytes) if spec["device_uuid"] else None
-    transfers.set_up(device=spec["device_uuid"] or "")
+    given, spec = dask.config.get("distributed.worker.resources"), order.spec
+    device = Device(order, target_bytes(spec.memory_limit_bytes)) if spec.device_uuid else None
+    transfers.set_up(device=spec.device_uuid or "")
     device_arrays.register_torch()
     worker = Worker(
-        spec["scheduler_address"],
-        name=spec["name"],
-        nthreads=spec["nthreads"],
+        order.scheduler_address,
+        name=spec.name,
+        nthreads=spec.nthreads,
         resources={**given, "GPU": 1.0} if device else None,
-        memory_limit=spec["memory_limit_bytes"],
+        memory_limit=spec.memory_limit_bytes,
         data=device.memory if device else None,
-        local_directory=spec["scratch"],
-        host=spec["listen_host"],
-        port=range(spec["ports"][0], spec["ports"][1] + 1) if spec["ports"] else None,
+        local_directory=order.scratch,
+        host=order.listen_host,
+        port=range(order.ports[0], order.ports[1] + 1) if order.ports else None,
         protocol="tls",
-        security=security(credentials["certificate_pem"], credentials["key_pem"]),
+        security=security(credentials.certificate_pem, credentials.key_pem),
         metrics={**DEFAULT_METRICS, "gputui": partial(_metrics, spec, device)},
     )
-    worker.device, worker.contact_host = device, spec["contact_host"]
+    worker.device, worker.contact_host = device, order.contact_host
     worker.batched_stream.interval = SEND_EVERY_S
     transfers.serve_readers(worker)
     loop = asyncio.get_running_loop()
@@ -170,7 +168,7 @@ async def _serve(spec: Mapping[str, Any], credentials: Mapping[str, Any], report
     for each in END_SIGNALS:
         loop.add_signal_handler(each, close, each)
     forks_have_own_signals()
-    answer_agent(worker, reports, spec["agent"])
+    answer_agent(worker, reports, agent)
     context = loop.create_task(device.make_context()) if device else None
     await worker
     _report(reports, WorkerReport(worker.address))
@@ -186,14 +184,12 @@ def _report(descriptor: int, report: WorkerReport | WorkerEnding) -> None:
         os.write(descriptor, encode(report))
 
 
-def _metrics(
-    spec: Mapping[str, Any], device: Device | None, worker: distributed.Worker
-) -> dict[str, Any]:
+def _metrics(spec: WorkerSpec, device: Device | None, worker: distributed.Worker) -> dict[str, Any]:
     """Return the metrics that each heartbeat takes to the scheduler, for gputui's reporter there.
 
     A worker's memory limit grows with its host's memory meanwhile.
     """
-    limit = memory_limit(spec["memory_limit_bytes"], spec["memory_share"])
+    limit = memory_limit(spec.memory_limit_bytes, spec.memory_share)
     if limit > (worker.memory_manager.memory_limit or math.inf):
         worker.memory_manager.memory_limit = limit
         if hasattr(worker.data, "fast"):

@@ -28,6 +28,7 @@ from gputui.protocol.agent import (
     WorkerReady,
     WorkerStarted,
 )
+from gputui.protocol.forking import ForkWorker
 from gputui.protocol.typed_codec import decode, encode
 from tests.processes import nothing_left
 
@@ -128,6 +129,11 @@ class Scheduler(distributed.Scheduler):  # type: ignore[misc]
 
 def spec(name: str = "host:cpu0", memory_limit_bytes: int = 2**31) -> WorkerSpec:
     return WorkerSpec(name, "host", None, 1, memory_limit_bytes)
+
+
+def fork_order(scratch: Path) -> ForkWorker:
+    """Return an order that no forkserver carries out."""
+    return ForkWorker(spec(), "tls://127.0.0.1:1", "127.0.0.1", str(scratch), "/nowhere", (), 0, 0)
 
 
 async def start_worker(driver: Driver, scheduler: Any, *specs: WorkerSpec) -> None:

@@ -42,10 +42,9 @@ from gputui.protocol.agent import (
 )
 from gputui.protocol.channel import LINE_BYTES
 from gputui.protocol.codec import encode
-from gputui.protocol.forking import ForkWorker
 from gputui.protocol.shared import LogLines
 from gputui.worker.cuda import take_turn
-from tests.agent.driving import BOUND_S, Driver, client_of, spec, start_worker
+from tests.agent.driving import BOUND_S, Driver, client_of, fork_order, spec, start_worker
 from tests.processes import lives
 
 FAILING_TELEMETRY = """
@@ -285,10 +284,6 @@ def test_a_worker_does_not_wait_without_end_for_one_that_hangs_in_the_driver(
     os.close(other)
 
 
-def order() -> ForkWorker:
-    return ForkWorker(spec(), "tls://127.0.0.1:1", "127.0.0.1", "/nowhere", "/nowhere", (), 0, 0)
-
-
 def test_no_worker_is_forked_beside_a_thread() -> None:
     ours, theirs = socket.socketpair()
     forkserver = Forkserver(ours)
@@ -296,7 +291,7 @@ def test_no_worker_is_forked_beside_a_thread() -> None:
     thread = threading.Thread(target=over.wait, args=(BOUND_S,), name="a thread")
     thread.start()
     with pytest.raises(AssertionError, match=r"forked from one thread, not from .*'a thread'"):
-        forkserver._fork(order())
+        forkserver._fork(fork_order(Path("/nowhere")))
     over.set()
     thread.join()
     ours.close()

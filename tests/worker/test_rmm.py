@@ -11,11 +11,11 @@ import pytest
 
 from gputui.agent.worker_process import End, explain
 from gputui.presets.workers import free_in_rmm
-from gputui.worker import rmm_pool
-from gputui.worker.device import Device
-from gputui.worker.rmm_pool import ALIGNMENT, FIRST_BYTES, Bounded, RmmOptions, use_rmm
+from gputui.worker import device
+from gputui.worker.device import ALIGNMENT, FIRST_BYTES, Bounded, Device, use_rmm
 from gputui.worker.transfers.cuda_ipc import Allocations
 from gputui.worker.worker import why_not_started
+from tests.agent.driving import fork_order
 
 GIB = 2**30
 TOTAL, LIMIT = 80 * GIB, 76 * GIB
@@ -98,7 +98,7 @@ def rmm(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 def test_a_pool_takes_what_is_wanted_of_the_device_and_no_more_than_its_share(
     rmm: SimpleNamespace, size: float | str | None, taken: int, stream_ordered: bool
 ) -> None:
-    assert use_rmm(LIMIT, TOTAL, lambda: False, RmmOptions(size, stream_ordered)) is len
+    assert use_rmm(LIMIT, TOTAL, lambda: False, size, stream_ordered) is len
     source = rmm.current.get_upstream().get_upstream()
     pool = source.get_upstream() if stream_ordered else source
     assert isinstance(pool, Async if stream_ordered else Pool)
@@ -117,7 +117,7 @@ def test_a_pool_that_doubles_is_refused_what_is_beyond_its_share(
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     monkeypatch.setitem(sys.modules, "cupy.cuda", vars(cupy)["cuda"])
     freed: list[int] = []
-    monkeypatch.setattr(rmm_pool, "allocations", Allocations(SimpleNamespace(free=freed.append)))
+    monkeypatch.setattr(device, "allocations", Allocations(SimpleNamespace(free=freed.append)))
     driver = Bounded(4 * GIB)
     assert driver.take(3 * GIB, None)
     with pytest.raises(MemoryError, match="more than the 1073741824 left"):
@@ -131,7 +131,7 @@ def test_a_pool_that_doubles_is_refused_what_is_beyond_its_share(
 def test_an_allocation_that_fails_makes_room_in_either_pool(
     rmm: SimpleNamespace, stream_ordered: bool
 ) -> None:
-    use_rmm(LIMIT, TOTAL, [True, False].pop, RmmOptions(None, stream_ordered))
+    use_rmm(LIMIT, TOTAL, [True, False].pop, None, stream_ordered)
     _, on_failure = rmm.current.get_upstream().upstream
     assert (on_failure(100), on_failure(100)) == (False, True)
 
@@ -140,7 +140,7 @@ def test_an_allocation_that_fails_makes_room_in_either_pool(
 def test_what_either_pool_keeps_unused_counts_as_free(
     rmm: SimpleNamespace, stream_ordered: bool, free: int
 ) -> None:
-    use_rmm(LIMIT, TOTAL, lambda: False, RmmOptions("8 GiB", stream_ordered))
+    use_rmm(LIMIT, TOTAL, lambda: False, "8 GiB", stream_ordered)
     assert free_in_rmm() == free
 
 
@@ -150,7 +150,7 @@ def test_a_worker_without_rmm_says_what_it_lacks_and_where(
 ) -> None:
     assert importlib.util.find_spec("rmm") is None
     with dask.config.set({"gputui": wish}), pytest.raises(ModuleNotFoundError) as caught:
-        Device({"scratch": str(tmp_path)}, 1e6)
+        Device(fork_order(tmp_path), 1e6)
     last = why_not_started(caught.value, "127.0.0.1")
     kind, reason = explain(End(1 << 8, [last], came_up=False))
     assert kind == "import-error"
@@ -163,5 +163,4 @@ def test_a_worker_that_wants_nothing_of_rmm_does_without(
 ) -> None:
     assert importlib.util.find_spec("rmm") is None
     with dask.config.set({"gputui": wish}):
-        assert RmmOptions.configured() == RmmOptions()
-        assert Device({"scratch": str(tmp_path)}, 1e6).uuid is None
+        assert Device(fork_order(tmp_path), 1e6).uuid is None
