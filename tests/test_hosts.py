@@ -114,9 +114,10 @@ def test_a_line_that_is_nearly_right_is_refused_in_one_sentence(line: str, says:
 
 
 def test_a_host_gives_workers_of_both_kinds_where_its_line_names_both() -> None:
-    hosts = named("* gpus=0,1\na workers=4\nb gpus=all workers=2")
+    hosts = named("* gpus=0,1\na workers=4\nb gpus=all workers=2\n* gpus=all\nc workers=3")
     assert (hosts["a"].gpus, hosts["a"].workers) == (("0", "1"), 4)
     assert (hosts["b"].gpus, hosts["b"].workers) == (None, 2)
+    assert (hosts["c"].gpus, hosts["c"].workers) == (None, 3)
 
 
 def test_defaults_of_other_hosts_do_no_harm() -> None:

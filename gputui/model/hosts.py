@@ -8,7 +8,7 @@ with `*` gives defaults for the lines after it. Called by the command line, the 
 import ipaddress
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from itertools import pairwise
@@ -110,15 +110,15 @@ def parse_hosts(
         raise HostsError((f"{source}: more than {MAX_CHARACTERS:,} characters",))
     problems: list[str] = []
     hosts: dict[tuple[str, int | None], Host] = {}
-    defaults, lines = Host("*"), 0
+    defaults, given, lines = Host("*"), list[str](), 0
     for number, line in enumerate(text.removeprefix("\ufeff").splitlines(), 1):
         try:
             if not (words := _words(line)):
                 continue
             lines += 1
-            base = _with_options(replace(defaults, line=number), words)
+            base = _with_options(replace(defaults, line=number), words, given)
             if words[0] == "*":
-                defaults = _with_options(Host("*", line=number), words)
+                defaults, given = _with_options(Host("*", line=number), words), words
                 continue
             for host in _hosts(words[0], base, MAX_HOSTS - len(hosts), members):
                 same = hosts.setdefault((host.name, host.port), host)
@@ -258,8 +258,11 @@ def _numbers(inside: str, most: int) -> list[str]:
     return found
 
 
-def _with_options(host: Host, words: list[str]) -> Host:
-    """Return the host with the `key=value` words behind the first one, all bad ones named."""
+def _with_options(host: Host, words: list[str], defaults: Iterable[str] = ()) -> Host:
+    """Return the host with the `key=value` words behind the first one, all bad ones named.
+
+    `defaults` are the words that the host has its values from.
+    """
     changes: dict[str, Any] = {}
     env = dict(host.env)
     problems = []
@@ -287,7 +290,8 @@ def _with_options(host: Host, words: list[str]) -> Host:
             known = f" (did you mean {near[0]!r}?)" if near else f"; there are {', '.join(OPTIONS)}"
             problems.append(f"unknown key {key[:80]!r}{known}" + ", env.X" * (not near))
     gpus = changes.get("gpus", host.gpus)
-    if "workers" in changes and gpus is None and not ("gpus" in changes or host.free_gpus):
+    both_kinds = any(word.startswith("gpus=") for word in (*defaults, *words))
+    if "workers" in changes and gpus is None and not both_kinds:
         number = changes["workers"]
         hint = f"add gpus=none, gpus=all for both kinds, or write workers-per-gpu={number}"
         problems.append(f"workers={number} is a number of CPU workers: {hint}")
