@@ -156,6 +156,7 @@ class SimulatedRun:
             id=self.id,
             preset=self._request.preset,
             parameters=self._request.parameters,
+            backend=self._request.backend,
             state=RunState.RUNNING,
             started_at=self._started_at,
             stage=left[0] if left else "gathering",

@@ -150,7 +150,7 @@ class Runs:
         self._tasks.start(self._attend(id, child), f"attending to run {id}")
         starting = RunState.STARTING, time.time()
         told = RunStatus(id, request.preset, request.parameters, *starting, user=user)
-        self._put(replace(told, cwd=request.cwd))
+        self._put(replace(told, cwd=request.cwd, backend=request.backend))
         return id
 
     async def cancel(self, id: str) -> None:

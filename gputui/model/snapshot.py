@@ -283,6 +283,8 @@ class RunStatus:
     """Library → version."""
     cwd: Line = ""
     """The folder that it was started in."""
+    backend: Name = "auto"
+    """As it was asked for."""
 
     @property
     def words(self) -> str:

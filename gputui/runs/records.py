@@ -219,6 +219,7 @@ def status_of(record: RunRecord) -> RunStatus:
         usage=usage if record.state.ended else None,
         hosts=record.hosts,
         cwd=record.cwd,
+        backend=record.backend,
         versions=tuple(({"gputui": record.version} | record.result.get("versions", {})).items()),
     )
 

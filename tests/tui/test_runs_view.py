@@ -77,6 +77,22 @@ async def test_one_key_opens_a_runs_form_filled_in() -> None:
         await until(pilot, lambda: on.link.asked == [StartRun(0, "svd", SVD, cwd=HERE)])
 
 
+async def test_a_run_is_repeated_edited_and_copied_with_its_backend() -> None:
+    on = Still(cluster(run(backend="numpy")))
+    asked = StartRun(0, "svd", SVD, "numpy", HERE)
+    command = "--run svd -p rows=20000 -p cols=10 --backend numpy"
+    async with on.app.run_test(size=(120, 40)) as pilot:
+        await on_runs(on, pilot)
+        await pilot.press("y")
+        await sees(pilot, command)
+        await pilot.press("r")
+        await until(pilot, lambda: on.link.asked == [asked])
+        await pilot.press("e")
+        await sees(pilot, command)
+        await pilot.press("ctrl+r")
+        await until(pilot, lambda: on.link.asked == [asked, asked])
+
+
 async def test_a_program_is_run_again_in_its_folder_and_edited_with_all_its_options() -> None:
     typed = (("gpus", "2"), ("per", "gpu"), ("arguments", "python 'my train.py'"))
     on = Still(cluster(replace(run(), preset="exec:python", parameters=typed, cwd="/data")))

@@ -251,13 +251,16 @@ async def _run(app: Frame, argument: str) -> None:
         await edit_run(app, argument)
 
 
-async def edit_run(app: Frame, preset: str, texts: Mapping[str, str] | None = None) -> None:
+async def edit_run(
+    app: Frame, preset: str, texts: Mapping[str, str] | None = None, backend: str = "auto"
+) -> None:
     """Open the form with these values or those of the last run, and start the run."""
     from gputui.tui.dialogs.run import RunDialog, machine_of
 
     snapshot, forms, editing = app.watched.snapshot, app.remembered.now.forms, texts is not None
     forms = forms if texts is None else {**forms, preset: texts}
-    dialog = RunDialog(app.watched.name, machine_of(snapshot), preset, forms, editing=editing)
+    machine = machine_of(snapshot)
+    dialog = RunDialog(app.watched.name, machine, preset, forms, backend, editing=editing)
     request = await app.ask(dialog)
     if request is not None:
         await start_run(app, request)

@@ -186,6 +186,7 @@ class RunDialog(Modal[StartRun | None]):
         machine: Machine | None,
         preset: str = "",
         forms: Mapping[str, Mapping[str, str]] | None = None,
+        backend: str = "auto",
         *,
         editing: bool = False,
     ) -> None:
@@ -196,6 +197,7 @@ class RunDialog(Modal[StartRun | None]):
         super().__init__()
         self._cluster = cluster
         self._machine = machine
+        self._backend = backend
         self._names = presets.names()
         if preset and preset not in self._names and ":" in preset:
             self._names = (preset, *self._names)  # of a file: its run is repeated
@@ -328,8 +330,10 @@ class RunDialog(Modal[StartRun | None]):
         self._outcome.update(Content("\n").join(Content.styled(*line) for line in lines))
 
     def _command(self) -> str:
-        form = self._form
-        return headless_command(self._cluster, form.preset.name, form.parameters()) if form else ""
+        if (form := self._form) is None:
+            return ""
+        name, parameters = form.preset.name, form.parameters()
+        return headless_command(self._cluster, name, parameters, self._backend)
 
     async def choose(self, key: str) -> None:
         """Do what a choice below the form says."""
@@ -340,7 +344,7 @@ class RunDialog(Modal[StartRun | None]):
         """End with the run, unless something is wrong with it."""
         form = self._form
         if form is not None and not form.mistakes() and form.machine is not None:
-            self.dismiss(StartRun(0, form.preset.name, form.parameters()))
+            self.dismiss(StartRun(0, form.preset.name, form.parameters(), self._backend))
         else:
             self.app.bell()
 

@@ -229,7 +229,8 @@ class RunsView(Listing[RunRow]):
 
     async def repeat(self) -> None:
         """Run the run under the cursor again, as it was."""
-        again = StartRun(0, self._run.preset, self._run.parameters, cwd=self._run.cwd)
+        run = self._run
+        again = StartRun(0, run.preset, run.parameters, run.backend, run.cwd)
         await start_run(self.screen_app, again)
 
     async def edit(self) -> None:
@@ -241,7 +242,7 @@ class RunsView(Listing[RunRow]):
                 typed = {"cwd": run.cwd} | typed
             await type_command(app, shlex.join(["exec", *exec_words(typed.items())[1:]]))
         else:
-            await edit_run(app, run.preset, dict(run.parameters))
+            await edit_run(app, run.preset, dict(run.parameters), run.backend)
 
     def cannot_run(self) -> str:
         """Return why the run under the cursor cannot be run again."""
@@ -255,7 +256,8 @@ class RunsView(Listing[RunRow]):
 
     def _command(self, run: RunStatus) -> str:
         snapshot = self.screen_app.watched.snapshot
-        return headless_command(snapshot.name if snapshot else "", run.preset, run.parameters)
+        cluster = snapshot.name if snapshot else ""
+        return headless_command(cluster, run.preset, run.parameters, run.backend)
 
     async def cancel(self) -> None:
         """Cancel the run under the cursor, after asking."""
