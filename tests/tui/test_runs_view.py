@@ -167,7 +167,7 @@ async def test_a_failed_runs_page_has_its_error_whole_and_how_to_run_it_again() 
     on = Still(cluster(FAILED))
     async with on.app.run_test(size=(80, 40)) as pilot:
         await on_runs(on, pilot)
-        await sees(pilot, "RunError: svd failed", "the end", "in a shell")
+        await sees(pilot, "svd failed: ValueError: ", "the end", "in a shell")
         await sees(pilot, "gputui --attach lab --run svd -p rows=20000 -p cols=10")
         assert "100%" not in seen(pilot) and "in computing" in seen(pilot)
 

@@ -256,7 +256,7 @@ def run_lines(
         text = f"{fmt.many(run.restarts, 'worker')} restarted during it: some tasks ran again"
         lines.append([(text, "warn")])
     if failure := run.failure:
-        lines += [(), *wrapped(f"{failure.type}: {failure.message}", width, "bad")]
+        lines += [(), *wrapped(failure.message, width, "bad")]
         lines += wrapped(f"try: {failure.hint}", width, "accent") if failure.hint else []
     if command:
         lines += [
