@@ -16,6 +16,7 @@ from gputui.protocol.frontend import (
     RetireWorkers,
     RetryHosts,
     Scale,
+    SnapshotTaken,
 )
 from gputui.tui.commands.changes import at_stake
 from gputui.tui.dialogs.modal import Dialog
@@ -104,6 +105,21 @@ async def test_keys_work_on_what_is_marked() -> None:
             await until(pilot, lambda: isinstance(on.app.screen, Dialog))
             await pilot.press("y")
             await until(pilot, lambda asked=asked: asked in on.link.asked)
+
+
+async def test_one_worker_less_is_one_less_than_desired_once_that_is_a_number() -> None:
+    coming = replace(hosts(), hosts=(*hosts().hosts, host("c", state=HostState.CONNECTING)))
+    on = Still(coming)
+    on.link.reply = Previewed(0, (), (), "this and that")
+    async with showing(on, "2 of 4 hosts are up", size=(100, 30)) as pilot:
+        for key in ("minus", "plus"):
+            await pilot.press(key)
+            await sees(pilot, "how many workers the hosts give is not known yet", ":scale N")
+            await pilot.press("escape")
+        on.link.put(SnapshotTaken(replace(coming, sequence=2, wanted_workers=8)))
+        await until(pilot, lambda: on.app.watched.snapshot.wanted_workers == 8)
+        await pilot.press("minus")
+        await sees(pilot, "7 workers   (+ -")
 
 
 async def test_a_mistyped_command_is_answered_with_what_may_be_meant() -> None:

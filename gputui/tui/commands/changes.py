@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gputui.errors import HeadError
 from gputui.model.slots import Slot, SlotState
-from gputui.model.snapshot import HostState, WorkerStatus
+from gputui.model.snapshot import AWAY, HostState, WorkerStatus
 from gputui.protocol.frontend import (
     Adapt,
     AddWorkers,
@@ -69,7 +69,12 @@ async def _scale_by(app: Frame, more: int) -> None:
 
     snapshot = app.watched.snapshot
     wanted = snapshot.wanted_workers if snapshot else None
-    wanted = len(app.watched.workers) if wanted is None else wanted
+    if wanted is None:
+        states = [each.state for each in snapshot.hosts] if snapshot else []
+        if any(not (state.final or state in AWAY) for state in states):
+            hint = "until all hosts have come up, write a number: :scale N"
+            raise HeadError(f"how many workers the hosts give is not known yet; {hint}")
+        wanted = len(app.watched.workers)
     dialog = ScaleDialog(max(0, wanted + more), preview)
     if await app.ask(dialog) == "y":
         await _do(app, Scale(0, dialog.wanted))
