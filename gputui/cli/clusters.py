@@ -161,8 +161,9 @@ async def detach_program(request: "RunRequest", options: Mapping[str, Any]) -> i
         connection = await HeadConnection.open(chosen_cluster(name).socket, frontend="command")
     else:
         hosts = read_hosts(options["hosts"])
+        fallback = options["hosts"] is None
         configuration = head_configuration(
-            hosts, options, stays=True, fallback=True, idle_timeout_s=DETACHED_S
+            hosts, options, stays=True, fallback=fallback, idle_timeout_s=DETACHED_S
         )
         connection = await connected(head := spawn_head(configuration), frontend="command")
     async with connection:

@@ -97,7 +97,7 @@ class Fleet:
             changed=changed,
             restarted=restarted,
         )
-        self.programs = Programs(self._hosts)
+        self.programs = Programs(self._hosts, settings)
         self._settings = settings
         self._opener = opener or AgentOpener(settings)
         self._tell, self._changed, self._printed, self._ask = tell, changed, printed, ask

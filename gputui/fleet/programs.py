@@ -12,12 +12,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from gputui.errors import ClusterError, HeadError, HostError
+from gputui.fleet import checks
 from gputui.fleet.addresses import bracketed, is_loopback
+from gputui.fleet.checks import Verdict
 from gputui.fleet.claiming import HostClaims, Picked, hold, pick_free
 from gputui.fleet.folders import pack_folder, send_folder
 from gputui.fleet.host import ON_THE_WAY, FleetHost
 from gputui.fleet.ranks import Share, processes
 from gputui.fleet.reachability import CONNECT_S, HINT, closed
+from gputui.fleet.stages import FleetSettings
 from gputui.model.readings import Note, Wanted
 from gputui.model.snapshot import HostState
 from gputui.protocol.agent import Listen, Listening, Reach, Reached, StopListening
@@ -85,8 +88,9 @@ class Group:
 class Programs:
     """All programs of one cluster."""
 
-    def __init__(self, hosts: Mapping[str, FleetHost]) -> None:
+    def __init__(self, hosts: Mapping[str, FleetHost], settings: FleetSettings) -> None:
         self._hosts = hosts
+        self._settings = settings
         self._groups: dict[str, Group] = {}
         """By run."""
 
@@ -243,7 +247,7 @@ class Programs:
             group.send(ProgramWaits(order.run, "the hosts come up"))
             await asyncio.sleep(LOOK_S)
         if not any(claims.devices for claims in self._claims()):
-            return _on_cpus(self._ready(), wanted)
+            return self._on_cpus(wanted)
         words = " ".join(order.argv)
         note = Note(words[:NOTE_CHARACTERS], since=time.time())
         group.claimed = await hold(
@@ -256,11 +260,35 @@ class Programs:
         group.claimed.sort(key=lambda each: lines.index(each[0].name))
         return tuple(Share(claims.name, devices, len(devices)) for claims, devices in group.claimed)
 
-    def _ready(self) -> list[FleetHost]:
-        return [each for each in self._hosts.values() if each.state is HostState.READY]
+    def _on_cpus(self, wanted: Wanted) -> tuple[Share, ...]:
+        """Return the parts of hosts that are to give no GPU, the first first.
+
+        Raises ClusterError with why others cannot be used.
+        """
+        shares, left, problems = list[Share](), wanted.count, list[str]()
+        for each in self._hosts.values():
+            why, hint = self._why_unusable(each)
+            places = 0 if why else min(each.host.workers or 1, wanted.per_host or left, left)
+            if why:
+                problems += [f"{each.name}: {why}", *[f"  {hint}"] * bool(hint)]
+            elif places and places >= wanted.per_host:
+                shares.append(Share(each.name, (), places))
+                left -= places
+        if left:
+            number = f"{wanted.count} asked for, {wanted.count - left} on these hosts without a GPU"
+            hint = "  workers=N on a host's line makes room for N processes"
+            raise ClusterError("\n".join(problems or [f"too little room: {number}", hint]))
+        return tuple(shares)
+
+    def _why_unusable(self, host: FleetHost) -> tuple[str, str]:
+        """Return why a host has neither a GPU nor CPUs for programs, and the hint."""
+        if host.facts is None or host.state is not HostState.READY:
+            return host.status.reason, host.status.hint
+        found = checks.gpus(host.host, host.facts, self._settings)
+        return (found.text, found.hint) if found.verdict is Verdict.BAD else ("", "")
 
     def _claims(self) -> list[HostClaims]:
-        return [each.claims for each in self._ready()]
+        return [each.claims for each in self._hosts.values() if each.state is HostState.READY]
 
     def _coming(self) -> bool:
         return any(each.state in ON_THE_WAY for each in self._hosts.values())
@@ -329,22 +357,6 @@ class Programs:
 def _agent_pid(host: FleetHost) -> int:
     """Return the pid of a host's agent."""
     return host.facts.agent_pid if host.facts else 0
-
-
-def _on_cpus(hosts: Iterable[FleetHost], wanted: Wanted) -> tuple[Share, ...]:
-    """Return the parts of hosts without GPUs, the first first; raises ClusterError."""
-    shares, left = [], wanted.count
-    for each in hosts:
-        places = min(each.host.workers or 1, wanted.per_host or left, left)
-        if places and places >= wanted.per_host:
-            shares.append(Share(each.name, (), places))
-            left -= places
-    if left:
-        raise ClusterError(
-            f"{wanted.count} processes on {wanted.count - left} places of hosts without a GPU\n"
-            "  each host has one, or workers=N of its line"
-        )
-    return tuple(shares)
 
 
 def _address_for(first: FleetHost, others: Iterable[FleetHost]) -> str:

@@ -122,6 +122,9 @@ class RunningProgram:
         self._running = {each.program for each in placed.places}
         self._ongoing.progressed(RunProgress("running", 0, 0))
         self._ongoing.quieten()
+        if not (self._ongoing.recorder.uuids or self._ongoing.request.quiet):
+            hosts = dict.fromkeys(each.host for each in placed.places)
+            warn(f"{self._order.argv[0]} runs without a GPU on {', '.join(hosts)}")
         self._ongoing.recording.note(
             *(f"{each.program.rpartition('/')[2]} on {_where(each)}" for each in placed.places)
         )

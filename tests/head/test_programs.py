@@ -163,7 +163,8 @@ async def test_hosts_without_gpus_have_places(clusters: Clusters) -> None:
     await ran(cluster, *python("import os; print(os.environ['RANK'])"), gpus=3, per=Per.GPU)
     await output.ended("a/0", "a/1", "a/2")
     assert sorted(output.said.values()) == ["0\n", "1\n", "2\n"]
-    with pytest.raises(HeadError, match="4 processes on 3 places"):
+    room = "too little room: 4 asked for, 3 on these hosts without a GPU\n  workers=N on "
+    with pytest.raises(HeadError, match=room):
         await ran(cluster, "true", run="b", gpus=4)
 
 

@@ -111,6 +111,19 @@ def test_who_stops_waiting_for_gpus_leaves_the_line_without_a_word(gputui: Comma
     holder.send_signal(signal.SIGINT)
 
 
+def test_a_program_runs_without_a_gpu_only_where_none_is_asked_for(gputui: Command) -> None:
+    gputui.env["GPUTUI_FAKE_NVML"] = json.dumps({"gpus": 0})
+    for hosts in ((), ("localhost gpus=none",)):
+        done = gputui(*hosts, "--exec", "--", "echo", "ran")
+        assert (done.returncode, done.stdout) == (0, "ran\n"), done.stderr
+        assert done.stderr.count("echo runs without a GPU on localhost") == 1
+    for line, why in (("localhost", "no GPU"), ("localhost gpus=0", "no GPU 0: it has none")):
+        done = gputui(line, "--exec", "--", "echo", "ran")
+        assert (done.returncode, done.stdout) == (3, "")
+        assert f"localhost: {why}" in done.stderr and "gpus=none" in done.stderr
+        assert "Error" not in done.stderr
+
+
 @pytest.mark.slow
 def test_what_cannot_be_had_is_said_with_what_to_write(gputui: Command) -> None:
     for words, said in (
