@@ -32,16 +32,18 @@ WATCH_S = 2.0
 RELEASED_S = 10.0
 """How long a claim may take to end."""
 
-Seen = tuple[dict[str, tuple[DeviceReading, ...]], dict[str, str]]
+Seen = tuple[dict[str, tuple[DeviceReading, ...]], tuple[HostError, ...]]
 """The GPUs of each host that answered, and why the others did not."""
 
 
 async def who(hosts: str | None, by: str, only: tuple[str, ...], as_json: bool, watch: bool) -> int:
     """Print every GPU with its users and its claim; 3 where no host answered."""
-    filters = [gpu_filter(word) for word in only]
+    filters, told = [gpu_filter(word) for word in only], dict[str, str]()
     async with contextlib.aclosing(_readings(read_hosts(hosts))) as readings:
         async for up, failed in readings:
             now = time.time()
+            _tell([each for each in failed if told.get(each.host) != each.reason])
+            told = {each.host: each.reason for each in failed}
             devices = [
                 (name, device)
                 for name, some in up.items()
@@ -56,7 +58,7 @@ async def who(hosts: str | None, by: str, only: tuple[str, ...], as_json: bool, 
                     }
                     for name in up
                 ]
-                rows += [{"host": name, "error": reason} for name, reason in failed.items()]
+                rows += [{"host": each.host, "error": each.reason} for each in failed]
                 shown = json.dumps(rows, indent=1)
             elif by == "gpu":
                 shown = "\n".join(aligned(by_gpu(devices, now)))
@@ -79,9 +81,11 @@ async def _readings(hosts: HostsInput) -> AsyncGenerator[Seen, None]:
             async with await opening as connection:
                 async for message in connection.messages():
                     if isinstance(message, SnapshotTaken):
-                        if {each.name for each in message.snapshot.hosts} != names:
+                        states = {each.name: each.state for each in message.snapshot.hosts}
+                        if states.keys() != names:
                             break
-                        yield _of_snapshot(hosts, message.snapshot)
+                        if any(state.final for state in states.values()):
+                            yield _of_snapshot(hosts, message.snapshot)
                 else:
                     return
         except GputuiError:
@@ -94,32 +98,40 @@ async def _readings(hosts: HostsInput) -> AsyncGenerator[Seen, None]:
                 said = [f"no GPU: {'; '.join(host.facts.warnings) or 'none that may be used'}"]
             for each in said:
                 print(safe(f"gputui: {host.host.name}: {each}"), file=sys.stderr)
-        reasons = {each.host: each.reason for each in failed}
         while True:
-            lost = {each.host.name: each.claims.lost for each in up if each.claims.lost}
-            yield {e.host.name: e.claims.devices for e in up if not e.claims.lost}, reasons | lost
+            lost = [
+                HostError(each.host.name, HostState.SILENT, each.claims.lost)
+                for each in up
+                if each.claims.lost
+            ]
+            live = {each.host.name: each.claims.devices for each in up if not each.claims.lost}
+            yield live, (*failed, *lost)
 
 
 def _of_snapshot(hosts: HostsInput, snapshot: Snapshot) -> Seen:
     lines = {host.name: host for host in hosts.hosts}
-    up, failed = {}, {}
+    up, failed = {}, []
     for each in snapshot.hosts:
         if each.state is HostState.READY:
             up[each.name] = chosen_devices(lines[each.name], each.devices)
         else:
-            failed[each.name] = each.reason or each.state
-    return up, failed
+            reason = each.reason or each.state
+            failed.append(HostError(each.name, each.failed_stage, reason, hint=each.hint))
+    return up, tuple(failed)
 
 
 def _apart(
     found: Iterable[LoneAgent | HostError],
 ) -> tuple[tuple[LoneAgent, ...], tuple[HostError, ...]]:
-    """Return the hosts that answered, and why the others did not, which is printed."""
+    """Return the hosts that answered, and why the others did not."""
     found = tuple(found)
     failed = tuple(each for each in found if isinstance(each, HostError))
-    for error in failed:
-        print(f"gputui: {safe(str(error))}", file=sys.stderr)
     return tuple(each for each in found if isinstance(each, LoneAgent)), failed
+
+
+def _tell(failed: Iterable[HostError]) -> None:
+    for error in failed:
+        print(f"gputui: {safe_lines(str(error))}", file=sys.stderr)
 
 
 def as_object(device: DeviceReading) -> dict[str, Any]:
@@ -209,7 +221,8 @@ async def claim(
     shown = Note(text, since=now, until=None if hold_s is None else now + hold_s, only_held=True)
     wanted = Wanted(gpus or 1, 0, parse_size("--memory-free", memory_free), wait_s)
     async with lone_agents(read.hosts, fleet_settings(), ask_here) as found:
-        up, _ = _apart(found)
+        up, failed = _apart(found)
+        _tell(failed)
         if not up:
             raise ClusterError("no host answered")
         if listed or release:

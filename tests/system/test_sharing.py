@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests import fakes
+from tests.processes import command_of
 from tests.system.conftest import Command, wait_until
 
 END_S = 5.0
@@ -247,3 +248,27 @@ def test_who_asks_a_running_head_of_these_hosts_rather_than_the_hosts(
         gputui("down", "lab")
     (host,) = json.loads(gputui("who", str(hosts), "--json").stdout)
     assert len(host["gpus"]) == 2
+
+
+def test_who_names_the_hosts_that_a_running_head_does_not_reach(
+    gputui: Command, tmp_path: Path
+) -> None:
+    hosts = tmp_path / "lab.txt"
+    hosts.write_text("localhost\n127.0.0.1:9\n")  # nothing listens on that port
+    assert gputui("up", str(hosts)).returncode == 0
+    done = gputui("who", str(hosts))
+    assert done.returncode == 0 and "127.0.0.1" not in done.stdout
+    assert done.stderr == (
+        "gputui: 127.0.0.1: 127.0.0.1:9 refuses the connection\n"
+        "  start sshd there, or write the port it listens on: host:port\n"
+    )
+
+
+def test_who_that_watches_names_a_host_once_it_is_lost(gputui: Command) -> None:
+    watching = gputui.start("who", "--watch")
+    assert watching.stdout and watching.stdout.readline()
+    for pid in gputui.pids():
+        if any("agent" in word for word in command_of(pid)):
+            os.kill(pid, signal.SIGTERM)
+    assert watching.stderr
+    assert watching.stderr.readline().startswith("gputui: localhost: ")
