@@ -32,6 +32,14 @@ def parse_size(option: str, text: str) -> int:
         raise UsageError(f"{option} {text}: {error}") from error
 
 
+def check_per_host(gpus: int, per_host: int | None) -> None:
+    """Raise UsageError where so many of each host never add up to the number in all."""
+    if per_host and (over := gpus % per_host):
+        multiple = gpus - over + per_host
+        hint = f"write --gpus {multiple}, or leave it out"
+        raise UsageError(f"--gpus-per-host: --gpus {gpus} is no multiple of {per_host}; {hint}")
+
+
 def wanted_gpus(hosts: HostsInput, options: Mapping[str, Any]) -> Wanted:
     """Return the free GPUs that a cluster of these hosts is to take; raises UsageError."""
     count, span, memory_free = options["gpus"], options["wait"], options["memory_free"]
@@ -41,6 +49,8 @@ def wanted_gpus(hosts: HostsInput, options: Mapping[str, Any]) -> Wanted:
         if (span or memory_free) and not any(host.free_gpus for host in hosts.hosts):
             option = "--wait" if span else "--memory-free"
             raise UsageError(f"{option}: for --gpus N, or gpus=free:N in HOSTS")
+    else:
+        check_per_host(count, options["gpus_per_host"])
     return Wanted(
         count or 0,
         options["gpus_per_host"] or 0,

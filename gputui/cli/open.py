@@ -294,11 +294,12 @@ def _program(
 
     if options["send"] and remote_head(options["attach"]):
         raise UsageError("--send: the cluster is of another machine, and so is the folder's path")
-    from gputui.cli.amounts import parse_size, parse_span
+    from gputui.cli.amounts import check_per_host, parse_size, parse_span
     from gputui.protocol.programs import PROGRAM, Per, RunPrograms
     from gputui.runs.program_run import run_program
 
     gpus = options["gpus"] or 1
+    check_per_host(gpus, options["gpus_per_host"])
     per = Per(options["per"] or ("host" if gpus > 1 else "once"))
     if options["tty"] and per is not Per.ONCE:
         raise UsageError("--tty: for one process; add --per once")

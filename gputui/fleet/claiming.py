@@ -89,17 +89,10 @@ Picked = list[tuple[HostClaims, tuple[DeviceReading, ...]]]
 
 def pick_free(hosts: Sequence[HostClaims], wanted: Wanted) -> Picked:
     """Return GPUs that are free, of as few hosts as possible; [] where there are too few."""
-    free = [
-        (host, devices[: host.most or None])
-        for host in hosts
-        if not host.lost and (devices := tuple(d for d in host.devices if _will_do(d, wanted)))
-    ]
+    free = _fitting(hosts, wanted, _will_do)
     if not wanted.count:
-        return free if sum(len(some) for _, some in free) == _number(hosts, wanted) else []
-    if wanted.per_host:
-        free = [(host, some[: wanted.per_host]) for host, some in free]
-        free = [each for each in free if len(each[1]) == wanted.per_host]
-    elif enough := [each for each in free if len(each[1]) >= wanted.count]:
+        return free if _sum(free) == _number(hosts, wanted) else []
+    if enough := [each for each in free if len(each[1]) >= wanted.count]:
         host, devices = min(enough, key=lambda each: len(each[1]))
         return [(host, devices[: wanted.count])]
     picked, left = [], wanted.count
@@ -110,8 +103,29 @@ def pick_free(hosts: Sequence[HostClaims], wanted: Wanted) -> Picked:
     return [] if left else picked
 
 
+def _fitting(
+    hosts: Iterable[HostClaims], wanted: Wanted, fits: Callable[[DeviceReading, Wanted], bool]
+) -> Picked:
+    """Return those of each host's GPUs that fit, as many as may be taken of it."""
+    found = []
+    for host in hosts:
+        devices = tuple(device for device in host.devices if fits(device, wanted))
+        devices = devices[: host.most or None][: wanted.per_host or None]
+        if len(devices) >= max(1, wanted.per_host) and not host.lost:
+            found.append((host, devices))
+    return found
+
+
+def _sum(picked: Picked) -> int:
+    return sum(len(devices) for _, devices in picked)
+
+
 def _number(hosts: Iterable[HostClaims], wanted: Wanted) -> int:
     return wanted.count or sum(host.most for host in hosts if not host.lost)
+
+
+def _could_do(device: DeviceReading, wanted: Wanted) -> bool:
+    return (device.memory_total_bytes or 0) >= wanted.memory_bytes
 
 
 def _will_do(device: DeviceReading, wanted: Wanted) -> bool:
@@ -132,8 +146,8 @@ async def hold(
     with why it waits. Raises ClusterError.
     """
     count = _number(hosts, wanted)
-    if count > (there := sum(len(host.devices[: host.most or None]) for host in hosts)):
-        raise ClusterError(f"too few GPUs: {count} asked for, {there} on these hosts")
+    if count > (there := _sum(_fitting(hosts, wanted, _could_do))):
+        raise ClusterError(f"too few GPUs: {_asked(count, wanted)}, {there} on these hosts")
     until = time.monotonic() + wanted.wait_s
     if wanted.wait_s:
         for host in hosts:
@@ -148,8 +162,8 @@ async def hold(
                 return picked
             if time.monotonic() > until:
                 hint = "" if wanted.wait_s else f"\n  {STAND}"
-                raise ClusterError(_why_not(hosts, count, refused or Claimed()) + hint)
-            waiting(_why_not(hosts, count, refused or Claimed()))
+                raise ClusterError(_why_not(hosts, wanted, refused or Claimed()) + hint)
+            waiting(_why_not(hosts, wanted, refused or Claimed()))
             await asyncio.sleep(LOOK_S * (0.5 + random.random()))
     finally:
         if wanted.wait_s:
@@ -168,13 +182,26 @@ async def _claim_all(picked: Picked, note: Note) -> Claimed | None:
     return None
 
 
-def _why_not(hosts: Sequence[HostClaims], count: int, refused: Claimed) -> str:
+def _asked(count: int, wanted: Wanted) -> str:
+    """Describe what was asked for.
+
+    >>> _asked(4, Wanted(4)), _asked(4, Wanted(4, 2, 70 * 2**30))
+    ('4 asked for', '4 asked for (2 of each host, 70 GiB free on each)')
+    """
+    terms = [f"{wanted.per_host} of each host"] * bool(wanted.per_host)
+    terms += [f"{wanted.memory_bytes / 2**30:,.0f} GiB free on each"] * bool(wanted.memory_bytes)
+    return f"{count} asked for" + (f" ({', '.join(terms)})" if terms else "")
+
+
+def _why_not(hosts: Sequence[HostClaims], wanted: Wanted, refused: Claimed) -> str:
     """Describe why GPUs cannot be had now."""
     if refused.error:
         return refused.error
     if refused.ahead:
         return f"{', '.join(refused.ahead)} waited first"
+    if refused.held:
+        return "somebody else took free GPUs first"
+    asked, free = _asked(_number(hosts, wanted), wanted), _sum(_fitting(hosts, wanted, _will_do))
+    lines = [f"too few free GPUs: {asked}, {free} free"]
     devices = [(host.name, device) for host in hosts for device in host.devices]
-    free = sum(is_free(device) for _, device in devices)
-    lines = [f"too few free GPUs: {count} asked for, {free} free"]
     return "\n".join(lines + queue_lines(devices, time.time()))

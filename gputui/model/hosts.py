@@ -386,7 +386,13 @@ def bytes_of(value: str) -> int:
     size = int(float(match[1]) * (1024 if match[3] else 1000) ** " kmgt".index(match[2] or " "))
     if not 1 <= size < 2**60:
         raise ValueError("write a size such as 64GiB")
-    if size < LEAST_MEMORY_BYTES:
+    return size
+
+
+def _memory(value: str) -> int:
+    """Parse a worker's memory limit."""
+    size = bytes_of(value)
+    if 0 < size < LEAST_MEMORY_BYTES:
         raise ValueError(f"a worker needs {LEAST_MEMORY_BYTES >> 20}MiB at least, such as 64GiB")
     return size
 
@@ -446,7 +452,7 @@ OPTIONS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "workers-per-gpu": ("workers_per_gpu", _count),
     "workers": ("workers", _count),
     "nthreads": ("nthreads", _count),
-    "memory": ("memory_bytes", bytes_of),
+    "memory": ("memory_bytes", _memory),
     "python": ("python", _text("the path of an interpreter")),
     "setup": ("setup", _text('a line in quotes: setup="module load cuda"')),
     "listen": ("listen", _address),

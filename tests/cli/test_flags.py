@@ -109,6 +109,16 @@ def test_an_option_has_its_effect_or_is_refused_with_what_to_write(name: str, ki
         assert changed != plain, f"{written} changes nothing of {kind}"
 
 
+@pytest.mark.parametrize("kind", ["the screen", "a preset", "a program"])
+def test_so_many_gpus_of_each_host_that_never_add_up_are_refused(kind: str) -> None:
+    with pytest.raises(UsageError, match="--gpus 3 is no multiple of 2; write --gpus 4"):
+        prepared(*KINDS[kind], "--gpus", "3", "--gpus-per-host", "2")
+
+
+def test_memory_that_must_be_free_may_be_less_than_a_worker_needs() -> None:
+    prepared("hosts.txt", "--exec", "--memory-free", "10MiB")
+
+
 def test_a_seed_of_a_preset_is_said_to_be_its_parameter() -> None:
     with pytest.raises(UsageError, match="write -p seed=3"):
         prepared("--run", "svd", "--seed", "3")

@@ -135,6 +135,29 @@ async def test_hosts_that_give_so_many_are_claimed_together_or_not_at_all(boxes:
     assert await one.hold(Wanted()) == [*boxes[0].uuids, *boxes[1].uuids]
 
 
+@pytest.mark.parametrize(
+    ("wanted", "why"),
+    [
+        (Wanted(3, per_host=3), r"too few GPUs: 3 asked for \(3 of each host\), 0 on these"),
+        (Wanted(1, memory_bytes=2**40), r"1 asked for \(1,024 GiB free on each\), 0 on these"),
+    ],
+)
+async def test_what_no_host_could_ever_give_is_not_waited_for(
+    boxes: list[Box], wanted: Wanted, why: str
+) -> None:
+    person = Person(boxes)
+    with pytest.raises(ClusterError, match=why):
+        await asyncio.wait_for(person.hold(replace(wanted, wait_s=60.0)), 10)
+
+
+async def test_only_gpus_that_would_do_count_as_free(boxes: list[Box]) -> None:
+    other, person = Person(boxes), Person(boxes)
+    await other.hold(Wanted(1))
+    await asyncio.sleep(0)
+    with pytest.raises(ClusterError, match=r"4 asked for \(2 of each host\), 2 free"):
+        await person.hold(Wanted(4, per_host=2))
+
+
 async def test_an_answer_of_an_agent_that_is_lost_releases_the_others(boxes: list[Box]) -> None:
     person = Person(boxes)
     person.hosts[1].claim = refusing  # type: ignore[method-assign]
