@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from html import escape
 from pathlib import Path
+from time import localtime, strftime
 from typing import Any
 from uuid import uuid4
 
@@ -42,6 +43,12 @@ ALARMS = 8
 TEXT_CHARS = 200
 GIB = 2**30
 NOTHING = {"text/plain": ""}
+NO_MODEL = (
+    ".jp-OutputArea-child:has({0}) + .jp-OutputArea-child > .jp-OutputArea-output:not(:has(*))"
+    " {{ display: none; }}"
+)
+"""The style that hides, behind the element {0}, what JupyterLab writes where it has no live widget:
+its renderer tries no other form of an output. Seen in jupyterlab_widgets 3.0.17."""
 COLUMNS = ("busy", "memory", "watts", "degrees", "tasks")
 HEADS = {
     "state": ("state", ""),
@@ -110,6 +117,7 @@ class FleetColumns:
         about, fleet = self.newest["about"], self.newest["fleet"]
         state = about["ended"] or about["state"]
         heading = f"{about['name']}: {state}, {about['up']} of {about['wanted']} workers"
+        at = strftime("%Y-%m-%d %H:%M:%S", localtime(self.newest["at"]))
         named = self.newest | {"state": [fleet["states"][place] for place in self.newest["states"]]}
         rows = [["", *(head for head, _ in HEADS.values())]]
         for index, (host, label, *_) in enumerate(fleet["places"]):
@@ -121,7 +129,7 @@ class FleetColumns:
             f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows
         )
         below = "<br>".join(map(escape, lines))
-        return f"<b>{escape(heading)}</b><table>{table}</table>{below}"
+        return f"<b>{escape(heading)}</b> ({at})<table>{table}</table>{below}"
 
 
 def _shown(value: object, unit: str) -> str:
@@ -253,7 +261,11 @@ class FleetWidget(AnyWidget):  # type: ignore[misc]
     def _html(self) -> dict[str, str]:
         """Return the output of a cell without a kernel."""
         html = self._columns.html() or escape(self._text)
-        return {"text/plain": self._text, "text/html": f'<div class="{self.still}">{html}</div>'}
+        style = f"<style>{NO_MODEL.format(f'.{self.still}')}</style>"
+        return {
+            "text/plain": self._text,
+            "text/html": f'{style}<div class="{self.still}">{html}</div>',
+        }
 
     def _look(self, snapshot: Snapshot) -> None:
         """Take in a snapshot; send what is new in it, unless nobody looks."""

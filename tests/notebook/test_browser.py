@@ -13,8 +13,14 @@ from tests.clusters import TWO_WORKERS
 from tests.notebook.lab import CHROMIUM, jupyterlab, page, run, until, write_notebook
 from tests.processes import command_of, marked
 
-for package in ("anywidget", "jupyterlab", "playwright"):
-    pytest.importorskip(package)
+pytest.importorskip("anywidget")
+pytest.importorskip("jupyterlab")
+pytest.importorskip("playwright")
+
+import nbformat
+from nbconvert import HTMLExporter
+from nbformat.sign import NotebookNotary
+
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not CHROMIUM.exists(), reason="needs Chromium"),
@@ -42,7 +48,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def url(folder: Path) -> Iterator[str]:
-    for name in ("fleet", "killed"):
+    for name in ("fleet", "seen", "killed"):
         write_notebook(folder / f"{name}.ipynb", CELLS)
     env = {"XDG_RUNTIME_DIR": str(folder), "XDG_STATE_HOME": str(folder / "state")}
     with jupyterlab(folder, env, "dark") as url:
@@ -59,6 +65,13 @@ def says(shown: Any, selector: str, text: str) -> None:
     """Wait until an element has this text."""
     holds = "([at, text]) => document.querySelector(at)?.textContent === text"
     shown.wait_for_function(holds, arg=[selector, text], timeout=MOST_MS)
+
+
+def send(folder: Path, signal_: signal.Signals) -> None:
+    """Send the kernels a signal."""
+    for pid in marked(f"XDG_RUNTIME_DIR={folder}"):
+        if "ipykernel_launcher" in command_of(pid):
+            os.kill(pid, signal_)
 
 
 def test_a_cell_shows_the_fleet_scales_it_and_keeps_its_last_state(folder: Path, url: str) -> None:
@@ -102,7 +115,7 @@ def test_a_widget_out_of_sight_is_not_drawn_and_one_without_a_kernel_says_since_
         watch.observe(document.querySelector(".gputui"), parts);
         setTimeout(() => done(changes), 4000);
     })"""
-    with page(folder, url, "killed.ipynb") as shown:
+    with page(folder, url, "seen.ipynb") as shown:
         execute(shown, 0)
         shown.wait_for_selector(".gputui .place", timeout=MOST_MS)
         assert shown.evaluate(changes) > 0
@@ -110,19 +123,44 @@ def test_a_widget_out_of_sight_is_not_drawn_and_one_without_a_kernel_says_since_
         assert shown.evaluate(changes) <= 1
         shown.evaluate("document.querySelector('.gputui').parentNode.style.display = ''")
         assert shown.evaluate(changes) > 0
-        mine = marked(f"XDG_RUNTIME_DIR={folder}")
-        kernels = [pid for pid in mine if "ipykernel_launcher" in command_of(pid)]
-        for kernel in kernels:
-            os.kill(kernel, signal.SIGSTOP)
+        send(folder, signal.SIGSTOP)
         since = ".gputui.stale .head .state:has-text('no news since')"
         shown.wait_for_selector(since, timeout=MOST_MS)
-        for kernel in kernels:
-            os.kill(kernel, signal.SIGCONT)
+        send(folder, signal.SIGCONT)
         shown.wait_for_selector(".gputui:not(.stale)", timeout=MOST_MS)
         assert not shown.locator("td:has-text('localhost:cpu0')").is_visible()
+
+
+def test_a_notebook_shows_its_last_state_and_no_error_where_its_kernel_is_gone(
+    folder: Path, url: str
+) -> None:
+    path, other = folder / "killed.ipynb", folder / "other.ipynb"
+    with page(folder, url, path.name) as shown:
+        execute(shown, 0)
+        shown.wait_for_selector(".gputui .place", timeout=MOST_MS)
         run(shown, "docmanager:save")
-        until(lambda: "2 of 2 workers" in (folder / "killed.ipynb").read_text(), "saved")
-        for kernel in kernels:
-            os.kill(kernel, signal.SIGKILL)
+        until(lambda: "2 of 2 workers" in path.read_text(), "saved")
+        send(folder, signal.SIGKILL)
         shown.reload()
-        shown.wait_for_selector("td:has-text('localhost:cpu0')", timeout=MOST_MS)
+        shows_the_last_state_only(shown, "Error displaying widget: model not found")
+
+        notebook = nbformat.read(path, 4)
+        notebook.metadata = {"kernelspec": {"name": "none", "display_name": "", "language": "none"}}
+        nbformat.write(notebook, other)
+        NotebookNotary(data_dir=str(folder / ".jupyter")).sign(nbformat.read(other, 4))
+        shown.goto(f"{url}doc/tree/{other.name}")
+        shown.click(".jp-Dialog button:has-text('No Kernel')", timeout=MOST_MS)
+        shows_the_last_state_only(shown, "Loading widget...")
+
+        page_, _ = HTMLExporter().from_filename(path)
+        (folder / "killed.html").write_text(page_)
+        shown.goto(f"file://{folder}/killed.html")
+        shown.wait_for_selector("td:has-text('localhost:cpu0')")
+        assert shown.locator(".jp-OutputArea-output").nth(1).inner_text().strip() == ""
+
+
+def shows_the_last_state_only(shown: Any, instead: str) -> None:
+    """Wait until JupyterLab has given the widget up, which it shows to nobody."""
+    shown.wait_for_selector("td:has-text('localhost:cpu0')", timeout=MOST_MS)
+    shown.wait_for_selector(f"text={instead}", state="attached", timeout=MOST_MS)
+    assert not shown.locator(f"text={instead}").is_visible()
