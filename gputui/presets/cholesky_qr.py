@@ -1,60 +1,40 @@
 """QR of a tall matrix by its Gram matrix: few large matrix products instead of many small QRs.
 
-A pass multiplies each block by the factors found so far and adds up qᵀq; its Cholesky factor is
-the next one. Where squares leave the range of float64, a pass finds by how much to scale. Two
-passes bring ‖qᵀq − I‖ to working precision for a matrix that is not too ill-conditioned; where
-Cholesky fails, the Gram matrix is shifted, which takes one pass more. The public functions here
-are the tasks of `svd.py`: blocks stay on their device, and workers exchange triangles: the upper
-triangle of an n × n matrix as (n (n + 1) / 2,) float64 in host memory.
+A pass adds up qᵀq over the blocks; its Cholesky factor r makes q · r⁻¹ nearly orthonormal, and a
+second pass makes it so to working precision. Where the matrix is too ill-conditioned for that, the
+factor is None, and the caller takes another method. The public functions here are the tasks of
+`svd.py`: blocks stay on their device, and workers exchange triangles: the upper triangle of an
+n × n matrix as (n (n + 1) / 2,) float64 in host memory.
 
-Source: T. Fukaya, R. Kannan, Y. Nakatsukasa, Y. Yamamoto, Y. Yanagisawa, "Shifted Cholesky QR for
-computing the QR factorization of ill-conditioned matrices", SIAM J. Sci. Comput. 42 (2020).
+Source: Y. Yamamoto, Y. Nakatsukasa, Y. Yanagisawa, T. Fukaya, "Roundoff error analysis of the
+CholeskyQR2 algorithm", Electron. Trans. Numer. Anal. 44 (2015).
 """
 
 import math
 import operator
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
-from gputui.errors import RunError
 from gputui.presets import array_module, module_of, to_host
 
-ORTHOGONAL_ENOUGH = 0.1  # ‖qᵀq − I‖ from which one more step reaches working precision
-LEAST_SQUARE, MOST_SQUARE = 2.0**-800, 2.0**900
-# Of a column: between them no square that matters is lost, or overflows when they are added.
-HALF_RANGE = 537  # exponents of float64: squares of smaller numbers are zero, of larger ones inf
-INVERSE_CONDITION = 1e4  # of a factor (Frobenius): up to here its inverse is as good as a solve
+CONDITION_A_COLUMN = 30  # ‖r‖ ‖r⁻¹‖ (Frobenius): up to here a product with r⁻¹ keeps the digits
 EIGEN_CONDITION = 1e3  # up to here the small SVD goes through eigenvalues, several times faster
 
 
-@dataclass(frozen=True, slots=True)
-class Factor:
-    """The factor r of one pass.
+def gram(blocks: Iterable[Any], factors: Sequence[Any]) -> Any:
+    """Return the triangle of the sum of qᵀq over blocks (m, n), q = block · r₁⁻¹ · r₂⁻¹ …
 
-    `deviation` is ‖qᵀq − I‖ before the pass (Frobenius). A pass with an exponent only divides by
-    that power of two; others have exponent 0.
+    None where one of the factors is.
     """
-
-    triangle: Any
-    deviation: float
-    shifted: bool
-    exponent: int = 0
-
-    @property
-    def final(self) -> bool:
-        """Whether q is orthonormal to working precision after this pass."""
-        return self.deviation < ORTHOGONAL_ENOUGH and not self.shifted
-
-
-def gram(blocks: Iterable[Any], factors: Sequence[Factor]) -> Any:
-    """Return the triangle of the sum of qᵀq over blocks (m, n), q = block · r₁⁻¹ · r₂⁻¹ …"""
-    total, steps = None, None
+    if any(each is None for each in factors):
+        return None
+    total, step = None, None
     for block in blocks:
-        xp = module_of(block)
-        steps = _steps(xp, factors) if steps is None else steps
-        q = _through(block.astype("float64", copy=False), steps)
+        xp, q = module_of(block), block.astype("float64", copy=False)
+        if factors:
+            step = _inverse(xp, factors) if step is None else step
+            q = q @ step
         total = xp.zeros((q.shape[1], q.shape[1])) if total is None else total
         if xp.__name__ == "cupy":
             from cupy import cublas
@@ -67,127 +47,59 @@ def gram(blocks: Iterable[Any], factors: Sequence[Factor]) -> Any:
 
 def add(triangles: Sequence[Any]) -> Any:
     """Return the sum of triangles."""
-    return reduce(operator.add, triangles)
+    return None if triangles[0] is None else reduce(operator.add, triangles)
 
 
-def factor(triangles: Sequence[Any], rows: int, before: Sequence[Factor], backend: str) -> Factor:
-    """Return the Cholesky factor of the sum of Gram matrices, shifted where it has none.
+def factor(triangles: Sequence[Any], backend: str) -> Any:
+    """Return the triangle of the Cholesky factor of the sum of Gram matrices.
 
-    They are over `rows` rows, after the factors before. Where not even that exists it is the
-    identity, marked as shifted: never final. Where squares were lost or overflowed it is a scale.
-
-    Raises:
-        RunError: the data hold NaN or inf.
+    None where they have no such factor, and where its inverse would lose digits.
     """
+    import numpy as np
+
     triangle = add(triangles)
-    first = all(each.exponent for each in before)
-    exponent = _scale(triangle, scaled=bool(before)) if first else 0
-    if exponent:
-        return Factor(triangle, math.inf, True, exponent)
+    if triangle is None:
+        return None
     xp = array_module(backend)
     upper = _unpacked(xp, triangle)
-    matrix, n = upper + xp.triu(upper, 1).T, len(upper)
-    deviation = math.inf if first else float(xp.linalg.norm(matrix - xp.eye(n)))
-    r = _cholesky(xp, matrix)
-    shifted = r is None
-    if shifted:
-        shift = 11 * (rows * n + n * (n + 1)) * 2**-53 * float(xp.linalg.norm(matrix))
-        r = _cholesky(xp, matrix + (shift or 1.0) * xp.eye(n))
-    return Factor(to_host(_packed(xp.eye(n) if r is None else r)), deviation, shifted)
+    try:
+        r = xp.linalg.cholesky(upper + xp.triu(upper, 1).T).T
+        condition = float(xp.linalg.norm(r) * xp.linalg.norm(xp.linalg.inv(r)))
+    except np.linalg.LinAlgError:
+        return None
+    # CuPy says of no matrix that it is not positive definite.
+    is_factor = bool((xp.diagonal(r) > 0).all())
+    return to_host(_packed(r)) if is_factor and condition <= CONDITION_A_COLUMN * len(r) else None
 
 
-def _scale(triangle: Any, scaled: bool) -> int:
-    """Return the power of two to divide by so that squares stay in range; 0 where they are.
+def conclude(factors: Sequence[Any], vectors: bool, backend: str) -> tuple[Any, Any]:
+    """Decompose r = … r₂ r₁; return its left vectors (n, n), and (s, vt) for the caller.
 
-    Raises RunError where they are not finite after that.
+    All are in host memory. Where a factor is None, or only s was asked for, the others are None.
     """
-    most = float(abs(triangle).max())
-    if math.isfinite(most) and LEAST_SQUARE <= most <= MOST_SQUARE:
-        return 0
-    if most == 0:
-        return 0 if scaled else -HALF_RANGE
-    if math.isfinite(most):
-        return math.frexp(most)[1] // 2
-    if scaled:
-        raise RunError("the matrix holds NaN or inf", hint="drop or replace such rows first")
-    return HALF_RANGE
-
-
-def conclude(factors: Sequence[Factor], vectors: bool, backend: str) -> tuple[Any, Any]:
-    """Decompose r = … r₂ r₁; return its left vectors (n, n), and (final, s, vt) for the caller.
-
-    All are in host memory. Where the last factor is not final, or only s was asked for, the others
-    are None.
-    """
-    if not factors[-1].final:
-        return None, (False, None, None)
+    if factors[-1] is None:
+        return None, (None, None)
     xp = array_module(backend)
-    triangles = [_unpacked(xp, each.triangle) for each in factors if not each.exponent]
-    r = reduce(lambda product, each: each @ product, triangles)
+    r = reduce(operator.matmul, (_unpacked(xp, each) for each in reversed(factors)))
     u, s, vt = _svd_by_eigenvalues(xp, r) or xp.linalg.svd(r)
-    s = to_host(xp.ldexp(s, sum(each.exponent for each in factors)))
-    return (to_host(u), (True, s, to_host(vt))) if vectors else (None, (True, s, None))
+    return (to_host(u), (to_host(s), to_host(vt))) if vectors else (None, (to_host(s), None))
 
 
 def left_vectors(
-    blocks: Iterable[Any], factors: Sequence[Factor], conclusion: tuple[Any, Any]
+    blocks: Iterable[Any], factors: Sequence[Any], conclusion: tuple[Any, Any]
 ) -> tuple[Any, ...]:
     """Return block · r₁⁻¹ · r₂⁻¹ … · u for each block, in the block's dtype and device."""
-    found, steps = [], None
+    found, step = [], None
     for block in blocks:
-        steps = _steps(module_of(block), factors, conclusion[0]) if steps is None else steps
-        left = _through(block.astype("float64", copy=False), steps)
-        found.append(left.astype(block.dtype, copy=False))
+        xp = module_of(block)
+        step = _inverse(xp, factors) @ xp.asarray(conclusion[0]) if step is None else step
+        found.append((block.astype("float64", copy=False) @ step).astype(block.dtype, copy=False))
     return tuple(found)
 
 
-def _steps(xp: Any, factors: Sequence[Factor], u: Any = None) -> list[tuple[Any, bool]]:
-    """Return how to multiply a block by r₁⁻¹ r₂⁻¹ … u: matrices or numbers, and whether to solve.
-
-    A product with an inverse is one fast matrix product, but loses as many digits as r is
-    ill-conditioned; a solve does not. Neighbouring products of matrices are made one.
-    """
-    steps: list[tuple[Any, bool]] = []
-    for each in factors:
-        if each.exponent:
-            steps.append((2.0**-each.exponent, False))  # exact
-            continue
-        r = _unpacked(xp, each.triangle)
-        inverse = xp.linalg.inv(r)
-        condition = float(xp.linalg.norm(r) * xp.linalg.norm(inverse))
-        steps.append((inverse, False) if condition < INVERSE_CONDITION else (r, True))
-    if u is not None:
-        steps.append((xp.asarray(u), False))
-    merged = steps[:1]
-    for step in steps[1:]:
-        last, solves = merged[-1]
-        if solves or step[1] or isinstance(last, float):
-            merged.append(step)
-        else:
-            merged[-1] = last @ step[0], False
-    return merged
-
-
-def _through(block: Any, steps: Sequence[tuple[Any, bool]]) -> Any:
-    """Return the block after all steps; the block itself is left as it is."""
-    for each, solves in steps:
-        if solves:
-            block = module_of(block).linalg.solve(each.T, block.T).T
-        else:
-            block = block * each if isinstance(each, float) else block @ each
-    return block
-
-
-def _cholesky(xp: Any, matrix: Any) -> Any | None:
-    """Return the upper Cholesky factor, or None where the matrix is not positive definite."""
-    import numpy as np
-
-    try:
-        r = xp.linalg.cholesky(matrix).T
-    except np.linalg.LinAlgError:
-        return None
-    finite = math.isfinite(float(xp.linalg.norm(r)))
-    return r if finite and bool((xp.diagonal(r) > 0).all()) else None
+def _inverse(xp: Any, factors: Sequence[Any]) -> Any:
+    """Return r₁⁻¹ r₂⁻¹ …"""
+    return reduce(operator.matmul, (xp.linalg.inv(_unpacked(xp, each)) for each in factors))
 
 
 def _svd_by_eigenvalues(xp: Any, r: Any) -> tuple[Any, Any, Any] | None:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gputui.errors import PresetError, RunError
+from gputui.errors import PresetError
 from gputui.presets import (
     Figure,
     Job,
@@ -34,7 +34,7 @@ BLOCK_BYTES = {"cupy": 2**29, "numpy": 2**25}  # large enough for products at fu
 TSQR_CHUNK_BYTES = 2**31  # on a GPU: cuSOLVER counts the numbers of a matrix in 32 bits
 KEPT_SHARE = 0.25  # of the smallest device: up to which drawn blocks stay there between passes
 POWER_ITERATIONS, OVERSAMPLING = 3, 10  # of randomized
-FEWEST_PASSES, MOST_PASSES = 2, 5  # of gram
+PASSES = 2  # of gram
 FAN_IN = 4  # triangles that one task adds up
 
 
@@ -77,7 +77,6 @@ class Decomposition:
     u: Any = None
     vt: Any = None
     method: str = ""
-    passes: int | None = None
     errors: Any = None
 
 
@@ -90,8 +89,6 @@ def compute(job: Job) -> Outcome:
     x = Blocks(job.backend, job["source"], job["seed"], wide, job["dtype"], cut)
     found = _decompose(job, x, vectors)
     s, errors = found.s, found.errors
-    if not math.isfinite(float(s[0])):
-        raise RunError("the matrix holds NaN or inf", hint="drop or replace such rows first")
     result = {
         "singular_values": [float(value) for value in s[: job["top"]]],
         "condition": float(s[0] / s[-1]) if errors is None and s[-1] > 0 else None,
@@ -99,8 +96,6 @@ def compute(job: Job) -> Outcome:
     }
     if errors is not None:
         result["estimate_errors"] = [float(error) for error in errors[: job["top"]]]
-    if found.passes is not None:
-        result["passes"] = found.passes
     if job["check"]:
         result |= _check_vectors(job, x, found)
     step = max(1, len(s) // 500)
@@ -192,40 +187,34 @@ def decompose_gram(
 
     A part is any iterable of blocks (m, n); one task iterates it in each pass or, with `keep`,
     once: then the blocks stay on their worker. `heights` are the rows of each block of each part.
-    A pass waits for a few numbers from every worker, so all passes go to the scheduler at once.
+    Each pass waits for a few numbers from every worker, so both go to the scheduler at once.
     """
     import dask.array as da
     import numpy as np
     from dask.delayed import delayed
     from distributed import futures_of
 
-    rows = sum(map(sum, heights))
     held = [delayed(tuple)(part) if keep else delayed(part) for part in parts]
     factors: list[Any] = []
-    for passes in range(FEWEST_PASSES, MOST_PASSES + 1):
-        while len(factors) < passes:
-            sums = [delayed(qr.gram)(part, list(factors)) for part in held]
-            while len(sums) > FAN_IN:
-                groups = [sums[i : i + FAN_IN] for i in range(0, len(sums), FAN_IN)]
-                sums = [delayed(qr.add)(group) for group in groups]
-            factors.append(delayed(qr.factor)(sums, rows, list(factors), job.backend))
-        end = delayed(qr.conclude)(factors, vectors, job.backend)
-        stage = f"passes 1 to {passes}" if passes == FEWEST_PASSES else f"pass {passes}"
-        *kept, end, answer = job.persist([*held, *factors, end, end[1]], stage)
-        held, factors = kept[: len(held)], kept[len(held) :]
-        final, s, vt = futures_of(answer)[0].result()
-        if not final:
-            continue
-        if not vectors:
-            return Decomposition(s, None, vt, "gram", passes)
-        lefts = [delayed(qr.left_vectors)(part, factors, end) for part in held]
-        blocks = [
-            da.from_delayed(left[at], (height, len(s)), dtype="float64", meta=np.empty((0, 0)))
-            for left, part in zip(job.persist(lefts, "left vectors"), heights, strict=True)
-            for at, height in enumerate(part)
-        ]
-        return Decomposition(s, da.concatenate(blocks, axis=0), vt, "gram", passes)
-    return None
+    for _ in range(PASSES):
+        sums = [delayed(qr.gram)(part, list(factors)) for part in held]
+        while len(sums) > FAN_IN:
+            groups = [sums[i : i + FAN_IN] for i in range(0, len(sums), FAN_IN)]
+            sums = [delayed(qr.add)(group) for group in groups]
+        factors.append(delayed(qr.factor)(sums, job.backend))
+    end = delayed(qr.conclude)(factors, vectors, job.backend)
+    *kept, end, answer = job.persist([*held, *factors, end, end[1]], "two passes")
+    held, factors = kept[: len(held)], kept[len(held) :]
+    s, vt = futures_of(answer)[0].result()
+    if s is None or not vectors:
+        return None if s is None else Decomposition(s, None, vt, "gram")
+    lefts = [delayed(qr.left_vectors)(part, factors, end) for part in held]
+    blocks = [
+        da.from_delayed(left[at], (height, len(s)), dtype="float64", meta=np.empty((0, 0)))
+        for left, part in zip(job.persist(lefts, "left vectors"), heights, strict=True)
+        for at, height in enumerate(part)
+    ]
+    return Decomposition(s, da.concatenate(blocks, axis=0), vt, "gram")
 
 
 def _dask_array(x: Blocks) -> Any:

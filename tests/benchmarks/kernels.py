@@ -108,7 +108,7 @@ def matrices(rows: int = 262_144, n: int = 1000) -> None:
     host = qr.to_host(qr._packed(g))
     show("unpack 1000 (host to device)", lambda: qr._unpacked(cp, host))
     show("triangle to host", lambda: qr.to_host(qr._packed(g)))
-    show("conclude, s only", lambda: qr.conclude([qr.Factor(host, 0, False)], False, "cupy"))
+    show("conclude, s only", lambda: qr.conclude([host], False, "cupy"))
     show("numpy eigh 1000 on the host", lambda: np.linalg.eigh(g.get()))
     show("numpy svd 1000 on the host", lambda: np.linalg.svd(r.get()))
 
