@@ -1,22 +1,19 @@
 """The files of a result: checked before anything starts, written when the result is there.
 
-No link is followed where a file is written, so that no one who may write into that folder chooses
-what is overwritten.
+No link is followed where a file is written: one that is there is replaced, an array's refused.
 """
 
 import contextlib
-import errno
 import importlib.util
 import io
 import os
 import shutil
-import stat
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from math import ceil, log10
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from gputui.errors import RunError, UsageError
 from gputui.presets import BUILT_IN, Figure, Preset, to_host
@@ -90,35 +87,25 @@ def refuse_undeclared(preset: Preset, name: str, save: str | None, figure: str |
 def _folder(given: str) -> Path:
     """Return the folder for arrays, which can be made; nothing in it is ever overwritten."""
     path = Path(given).expanduser()
-    new = [each for each in (path, *path.parents) if not os.path.lexists(each)]
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        writable = os.access(path, os.W_OK)
-    except FileExistsError:
-        raise UsageError(f"--save {given}: is no directory") from None
-    except OSError as error:
-        raise UsageError(f"--save {given}: {error.strerror}") from error
-    finally:
-        for each in new:
-            with contextlib.suppress(OSError):
-                each.rmdir()
-    if there := sorted(each.name for each in path.glob("*.npy")):
-        raise UsageError(f"--save {given}: has {', '.join(there)} already; name another folder")
-    if not writable:
-        raise UsageError(f"--save {given}: {path} cannot be written to")
+    there = next(each for each in (path, *path.absolute().parents) if os.path.lexists(each))
+    if not there.is_dir():
+        raise UsageError(f"--save {given}: {there} is no directory")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise UsageError(f"--save {given}: {there} cannot be written to")
+    if found := sorted(each.name for each in path.glob("*.npy")):
+        raise UsageError(f"--save {given}: has {', '.join(found)} already; name another folder")
     return path
 
 
 def output_file(option: str, given: str) -> Path:
     """Return the file that an option names; raises UsageError where it cannot be written."""
     path = Path(given).expanduser()
-    if path.is_dir():
-        raise UsageError(f"{option} {given}: is a directory; name a file")
+    if path.exists() and not path.is_file():
+        raise UsageError(f"{option} {given}: is a directory or a device; name a file")
     if not path.parent.is_dir():
         raise UsageError(f"{option} {given}: no such folder: {path.parent}")
-    checked = path if path.exists() else path.parent
-    if not os.access(checked, os.W_OK):
-        raise UsageError(f"{option} {given}: {checked} cannot be written to")
+    if not os.access(path.parent, os.W_OK):
+        raise UsageError(f"{option} {given}: {path.parent} cannot be written to")
     return path
 
 
@@ -176,7 +163,7 @@ def _save(path: Path, array: Any, fetch: Callable[[Any], Any]) -> None:
     """Write an array to a new file, which is whole or not there; raises OSError."""
     import numpy as np
 
-    file = _opened(path, os.O_EXCL)
+    file = path.open("x+b")
     try:
         with file:
             opened = f"/dev/fd/{file.fileno()}"  # this very file, whatever is at its path
@@ -219,30 +206,16 @@ def draw_file(figure: Figure, path: Path) -> None:
 
 
 def write_over(path: Path, data: bytes) -> None:
-    """Write a file, or over the one that is there; raises OSError, and leaves no part of it."""
-    file = _opened(path, os.O_NONBLOCK)
+    """Write a file in place of the one that is there; raises OSError, and leaves no part of it."""
+    draft = path.with_name(f"{path.name}.part")
+    draft.unlink(missing_ok=True)
     try:
-        with file:
-            file.truncate(0)
+        with draft.open("xb") as file:
             file.write(data)
+        draft.replace(path)
     except OSError:
-        path.unlink(missing_ok=True)
+        draft.unlink(missing_ok=True)
         raise
-
-
-def _opened(path: Path, flags: int) -> BinaryIO:
-    """Open a regular file for reading and writing; raises OSError for a link, a device, a pipe."""
-    flags |= os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    try:
-        descriptor = os.open(path, flags, 0o666)
-    except OSError as error:
-        if error.errno == errno.ELOOP:
-            raise OSError(errno.ELOOP, "is a link; name the file itself", str(path)) from error
-        raise
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise OSError(errno.EINVAL, "is no regular file", str(path))
-    return os.fdopen(descriptor, "r+b")
 
 
 def has_matplotlib() -> bool:
