@@ -19,7 +19,6 @@ from gputui.errors import FolderError, HeadError, RunError, UsageError
 from gputui.fleet.deploy import remote
 from gputui.fleet.ssh.host_keys import entries, remember
 from gputui.head.log_file import LogFile
-from gputui.model.snapshot import RunState
 from gputui.presets import Figure
 from gputui.protocol.connection_file import ConnectionFile, NameLock, find_cluster
 from gputui.runs import output, records
@@ -59,24 +58,6 @@ def run_records(_: Path) -> Kept:
     return Kept(lambda number: records.write(replace(record, restarts=number)), read)
 
 
-def run_endings(_: Path) -> Kept:
-    record = runs.new_record("svd", {}, backend="auto", hosts="", version="0")
-
-    def write(number: int) -> None:
-        if number == 0:
-            records.write(record)
-            records.reserve(record)
-        else:
-            ending = records.ended(record, RunState.DONE, result={"sum": 3}, restarts=number)
-            records.write_last(ending)
-
-    def read() -> int | None:
-        found = records.recorded()
-        return found[0].restarts if found else None
-
-    return Kept(write, read)
-
-
 def choices(folder: Path) -> Kept:
     path = folder / "state" / "screen.json"
 
@@ -104,7 +85,7 @@ def known_hosts(folder: Path) -> Kept:
     return Kept(write, read)
 
 
-WHOLE = (run_records, run_endings, choices)
+WHOLE = (run_records, choices)
 """Kinds that are written as a whole; a line is added to known_hosts."""
 
 

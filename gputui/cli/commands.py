@@ -171,7 +171,7 @@ def _checked_port(context: click.Context, option: click.Parameter, port: int | N
 def _print_specification(context: click.Context, option: click.Parameter, wanted: bool) -> None:
     """Print what there is, for programs, and end."""
     if wanted and not context.resilient_parsing:
-        from gputui.cli.specification import print_specification
+        from gputui.cli.listing import print_specification
 
         print_specification(gputui)
         context.exit()

@@ -1,26 +1,32 @@
-"""`presets`, `runs` and `help`: what can be run, what was run, and the documentation."""
+"""`presets`, `runs`, `help` and `--spec`: what can be run, what was run, and the documentation."""
 
 import json
 import shutil
 import sys
 import textwrap
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+import click
+
 from gputui.errors import PresetError, UsageError
+from gputui.model.hosts import OPTIONS
 from gputui.model.plain_text import aligned, cut, safe, safe_lines
+from gputui.model.settings import Settings
 from gputui.presets import Preset, get, names
 from gputui.presets.definition import json_text
 from gputui.presets.registry import write_new
 from gputui.runs import RunRecord, find, recorded, text
-from gputui.runs.facts import device_rows, differences, gib, usage_facts
 from gputui.runs.output import output_file
 from gputui.runs.records import as_object, status_of, telemetry_of
-from gputui.runs.trace import chrome_trace
+from gputui.runs.telemetry import chrome_trace
+from gputui.runs.text import device_rows, differences, gib, usage_facts
+from gputui.settings import BOUNDS, KEYS, WORKER_KEYS
+from gputui.version import __version__
 
 WIDTH = 80
 PAGE = 100
@@ -44,14 +50,7 @@ def presets(words: tuple[str, ...], as_json: bool) -> int:
     chosen = words[1:] if words[:1] == ("show",) else words
     if len(chosen) > 1 or (words and not chosen):
         raise UsageError("gputui presets NAME shows one preset")
-    found = []
-    for name in chosen or names():
-        try:
-            found.append(get(name))
-        except PresetError as error:
-            if chosen:
-                raise
-            print(f"gputui: {safe_lines(str(error))}", file=sys.stderr)
+    found = [get(chosen[0])] if chosen else importable()
     if as_json:
         print(json.dumps([preset_object(preset) for preset in found], indent=1))
     elif chosen:
@@ -61,6 +60,17 @@ def presets(words: tuple[str, ...], as_json: bool) -> int:
         print("\n".join(_hanging(preset.name, width, preset.summary) for preset in found))
         print(MORE, file=sys.stderr)
     return 0
+
+
+def importable() -> list[Preset]:
+    """Return all presets; those that cannot be imported are named on stderr."""
+    found = []
+    for name in names():
+        try:
+            found.append(get(name))
+        except PresetError as error:
+            print(f"gputui: {safe_lines(str(error))}", file=sys.stderr)
+    return found
 
 
 def _new(words: tuple[str, ...], as_json: bool) -> int:
@@ -174,25 +184,22 @@ def show_run(id_: str, as_json: bool) -> int:
 def trace_run(id_: str, trace: str) -> int:
     """Write the trace of a run; raises UsageError where it has no telemetry that can be read."""
     record, file = find(id_), output_file("--trace", trace)
-    file.write_bytes(chrome_trace(record, telemetry_of(record)))
+    file.write_bytes(chrome_trace(status_of(record), telemetry_of(record)))
     return 0
-
-
-DIFFERENCE = ("name", "first", "second", "differs")
 
 
 def diff_runs(first: str, second: str, as_json: bool) -> int:
     """Print two runs side by side, what differs first; raises UsageError for an unknown id."""
     found = differences(*(status_of(find(each)) for each in (first, second)))
     if as_json:
-        kept = [dict(zip(DIFFERENCE, (*each, each.differs), strict=True)) for each in found]
+        keys = ("name", "first", "second", "differs")
+        kept = [dict(zip(keys, (*each, each[1] != each[2]), strict=True)) for each in found]
         print(json_text(kept, indent=1))
         return 0
-    alike = [each for each in found if not each.differs]
-    rows = [[cut(text, WIDTH) for text in each] for each in found if each.differs]
+    rows = [[cut(text, WIDTH) for text in each] for each in found if each[1] != each[2]]
     print(safe_lines("\n".join(aligned(rows))))
-    if alike:
-        print(f"\nalike: {safe(', '.join(each.name for each in alike))}")
+    if alike := [name for name, one, other in found if one == other]:
+        print(f"\nalike: {safe(', '.join(alike))}")
     return 0
 
 
@@ -286,7 +293,6 @@ def show_help(topic: str | None) -> int:
 
 def _draw(text: str) -> None:
     """Draw Markdown on this terminal, through a pager where it is longer than a page."""
-    import click
     from rich.console import Console
     from rich.markdown import Markdown
 
@@ -299,3 +305,57 @@ def _draw(text: str) -> None:
         click.echo(drawn, nl=False)
     else:
         click.echo_via_pager(drawn)
+
+
+def print_specification(group: click.Group) -> None:
+    """Print commands, presets, settings and host-file options as one JSON object, for programs."""
+    settings = [
+        {
+            "key": key,
+            "takes": BOUNDS[field][0] if field in BOUNDS else kind.__name__,
+            "default": getattr(Settings(), field),
+        }
+        for key, (field, kind) in KEYS.items()
+    ]
+    settings += [
+        {"key": key, "takes": takes, "default": None} for key, (takes, _) in WORKER_KEYS.items()
+    ]
+    found = {
+        "version": __version__,
+        "commands": list(_commands(group, click.Context(group, info_name="gputui"))),
+        "presets": [preset_object(preset) for preset in importable()],
+        "settings": settings,
+        "host_options": [*OPTIONS, "env.X"],
+    }
+    print(json.dumps(found, indent=1))
+
+
+def _commands(group: click.Group, context: click.Context) -> Iterator[dict[str, Any]]:
+    """Yield every command, the unnamed one as `gputui`."""
+    for name, command in group.commands.items():
+        own = command.context_class(command, parent=context, info_name=name)
+        yield {
+            "name": own.command_path,
+            "help": command.help or "",
+            "arguments": [_parameter(each, own) for each in command.params if not _is_option(each)],
+            "options": [_parameter(each, own) for each in command.params if _is_option(each)],
+        }
+        if isinstance(command, click.Group):
+            yield from _commands(command, own)
+
+
+def _is_option(param: click.Parameter) -> bool:
+    return isinstance(param, click.Option)
+
+
+def _parameter(param: click.Parameter, context: click.Context) -> dict[str, Any]:
+    """Describe an argument or an option."""
+    is_flag = getattr(param, "is_flag", False)
+    return {
+        "names": list(param.opts),
+        "value": "" if is_flag else param.make_metavar(context),
+        "choices": list(getattr(param.type, "choices", ())),
+        "required": param.required,
+        "repeated": param.multiple or param.nargs < 0,
+        "help": getattr(param, "help", None) or "",
+    }

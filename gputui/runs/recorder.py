@@ -143,7 +143,10 @@ class FlightRecorder:
         self._devices: dict[str, Device] = {}
         self._host_memory = Mean()
         self._network_bytes = 0.0
-        self._tasks = TaskTimes()
+        self._groups: dict[str, TaskGroupStatus] | None = None
+        """Of the last snapshot: the scheduler forgets them."""
+        self._tasks: dict[str, tuple[int, float, float]] = {}
+        """By prefix: tasks, seconds of computing, seconds of transfers."""
         self._moved = Counter[Way]()
         self._moved_before: dict[str, dict[Way, int]] = {}
         """The counts of each worker, when it was last seen."""
@@ -175,7 +178,7 @@ class FlightRecorder:
             self._count_moved(snapshot.workers)
             resident = [each.rss_bytes for each in snapshot.workers if each.rss_bytes is not None]
             self._host_memory.add(sum(resident) if resident else None, for_s)
-        self._tasks.look(snapshot.groups)
+        self._count_tasks(snapshot.groups)
         self._keep_spans(snapshot.spans)
         if snapshot.taken_at >= self._row_at + self._step_s or snapshot.taken_at < self._row_at:
             self._end_row(snapshot.taken_at)
@@ -228,6 +231,25 @@ class FlightRecorder:
                 known = before.get(way, 0)
                 self._moved[way] += size - known if size >= known else size
             self._moved_before[worker.name] = now or before
+
+    def _count_tasks(self, groups: Iterable[TaskGroupStatus]) -> None:
+        """Count what each group did since it was last seen, of those before the run from now on."""
+        before, self._groups = self._groups, {group.name: group for group in groups}
+        for name, now in self._groups.items():
+            was = now if before is None else before.get(name)
+            prefix = cut(now.prefix, NAME_CHARS)
+            prefix = prefix if len(self._tasks) < MOST_NAMES or prefix in self._tasks else "other"
+            tasks, compute_s, transfer_s = self._tasks.get(prefix, (0, 0.0, 0.0))
+            self._tasks[prefix] = (
+                tasks + now.finished - (was.finished if was else 0),
+                compute_s + now.compute_s - (was.compute_s if was else 0.0),
+                transfer_s + now.transfer_s - (was.transfer_s if was else 0.0),
+            )
+
+    def _slowest(self) -> tuple[PrefixUsage, ...]:
+        """Return the prefixes that computed longest."""
+        found = [PrefixUsage(name, *sums) for name, sums in self._tasks.items() if sums[0]]
+        return tuple(sorted(found, key=lambda each: -each.compute_s)[:SLOWEST])
 
     def _end_row(self, at: float) -> None:
         """End a row of every GPU; with too many rows, merge each two."""
@@ -285,7 +307,7 @@ class FlightRecorder:
             network_bytes=_whole(self._network_bytes) or None,
             idle_s=round(sum(idle.values()), 1),
             idle_why=_longest(idle),
-            slowest=self._tasks.slowest(),
+            slowest=self._slowest(),
             devices=devices,
         )
 
@@ -324,51 +346,6 @@ class FlightRecorder:
         return Telemetry(
             VERSION, self._step_s, times, devices, list(names), spans, self._spans_every
         )
-
-
-class TaskTimes:
-    """What tasks of each prefix took, from the scheduler's counts, which forget."""
-
-    def __init__(self) -> None:
-        self._begun = False
-        self._groups: dict[str, tuple[TaskGroupStatus, TaskGroupStatus | None]] = {}
-        """Of each group that is there: the newest, and what it was before the run."""
-        self._gone: dict[str, tuple[int, float, float]] = {}
-        """By prefix: the tasks, seconds of computing and of transfers of groups that are gone."""
-
-    def look(self, groups: Sequence[TaskGroupStatus]) -> None:
-        """Take in the groups that there are."""
-        there = {group.name: group for group in groups}
-        for name in self._groups.keys() - there.keys():
-            _sum_up(self._gone, *self._groups.pop(name))
-        for name, group in there.items():
-            before = self._groups.get(name)
-            first = None if self._begun else group
-            self._groups[name] = (group, before[1] if before else first)
-        self._begun = True
-
-    def slowest(self) -> tuple[PrefixUsage, ...]:
-        """Return the prefixes that computed longest."""
-        sums = dict(self._gone)
-        for now, before in self._groups.values():
-            _sum_up(sums, now, before)
-        found = [PrefixUsage(prefix, *parts) for prefix, parts in sums.items() if parts[0]]
-        return tuple(sorted(found, key=lambda each: -each.compute_s)[:SLOWEST])
-
-
-def _sum_up(
-    sums: dict[str, tuple[int, float, float]],
-    now: TaskGroupStatus,
-    before: TaskGroupStatus | None,
-) -> None:
-    prefix = cut(now.prefix, NAME_CHARS)
-    prefix = prefix if prefix in sums or len(sums) < MOST_NAMES else "other"
-    tasks, compute_s, transfer_s = sums.get(prefix, (0, 0.0, 0.0))
-    sums[prefix] = (
-        tasks + now.finished - (before.finished if before else 0),
-        compute_s + now.compute_s - (before.compute_s if before else 0.0),
-        transfer_s + now.transfer_s - (before.transfer_s if before else 0.0),
-    )
 
 
 def _why_all(snapshot: Snapshot) -> Idle | None:

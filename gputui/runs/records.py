@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 from gputui.errors import UsageError
 from gputui.folders import runs_dir, write_whole
@@ -34,10 +34,6 @@ from gputui.runs.telemetry import VERSION, Telemetry
 FILE = "run.json"
 LOG = "log.txt"
 TELEMETRY = "telemetry.json"
-ROOM = "room"
-"""In the folder of a run that goes on: what its end may take, should the disk be full by then."""
-ROOM_BYTES = 2**16
-
 MOST_LOG_BYTES = 10 * 2**20
 """The maximum size of a log; later output is dropped."""
 LOG_ROOM_AT_END = 2**16
@@ -51,17 +47,6 @@ CLOCKS_DIFFER_S = 60.0
 
 SILENT_ELSEWHERE_S = 7 * 86_400.0
 """A run of another machine that has written nothing for so long counts as lost."""
-
-
-class ResultParts(TypedDict, total=False):
-    """What is shown of the `result` of a record, where it is there."""
-
-    result: dict[str, Any]
-    units: dict[str, str]
-    versions: dict[str, str]
-    figure: dict[str, Any] | None
-    backend: str
-    failed_hosts: tuple[dict[str, str], ...]
 
 
 MOST_DEVICES = 16
@@ -269,29 +254,6 @@ def write(record: RunRecord) -> None:
     write_whole(record.folder / FILE, json_text(as_object(record), indent=1).encode())
 
 
-def reserve(record: RunRecord) -> None:
-    """Take room on the disk for the end of a run that begins; raises OSError."""
-    descriptor = os.open(record.folder / ROOM, os.O_WRONLY | os.O_CREAT, 0o600)
-    try:
-        os.write(descriptor, bytes(ROOM_BYTES))
-    finally:
-        os.close(descriptor)
-
-
-def write_last(record: RunRecord) -> None:
-    """Write how a run ended, in the room that was taken where the disk is full; raises OSError.
-
-    Where that is too little for its result, the record goes without.
-    """
-    (record.folder / ROOM).unlink(missing_ok=True)
-    try:
-        write(record)
-    except OSError as error:
-        summary = f"{record.summary} (no room for its result: {error.strerror})".lstrip()
-        write(replace(record, result={}, summary=summary))
-        raise
-
-
 def prune(kept: int) -> None:
     """Remove the records beyond so many that were written first; a run that goes on stays.
 
@@ -299,18 +261,10 @@ def prune(kept: int) -> None:
     """
     paths = list(runs_dir().glob(f"*/{FILE}"))
     if len(paths) > kept:
-        paths.sort(key=_written_at, reverse=True)
+        paths.sort(key=lambda path: (path.stat().st_mtime, path.parent.name), reverse=True)
         for record in map(_read, paths[kept:]):
             if record is not None and record.state.ended:
                 shutil.rmtree(record.folder, ignore_errors=True)
-
-
-def _written_at(path: Path) -> tuple[float, str]:
-    """Return when a record was written, and its id, which is by the clock of a time zone."""
-    try:
-        return path.stat().st_mtime, path.parent.name
-    except FileNotFoundError:  # another run removes it
-        return 0.0, ""
 
 
 def recorded() -> tuple[RunRecord, ...]:
@@ -351,13 +305,10 @@ def _read(path: Path) -> RunRecord | None:
         if "failure" not in fields and fields.get("error_type"):  # up to 0.2.0: as a text
             fields["failure"] = {"type": fields["error_type"], "message": fields.get("error", "")}
         record = msgspec.convert(fields, RunRecord)
-        msgspec.convert(record.result, ResultParts)
-        for moment in (record.started_at, record.ended_at or 0.0):
-            time.localtime(moment)
         if record.id != path.parent.name:
             return None
         lost = not record.state.ended and not _lives(record)
-    except (OSError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
+    except (OSError, ValueError, RecursionError, msgspec.MsgspecError):
         return None
     return replace(record, state=RunState.LOST) if lost else record
 
@@ -388,7 +339,6 @@ class Recording:
         self._log_room = MOST_LOG_BYTES
         with self._writing():
             write(record)
-            reserve(record)
 
     def note(self, *lines: str, at: float | None = None) -> None:
         """Add lines of one moment, `at` or now, to the log: a file that only this user can read."""
@@ -445,7 +395,7 @@ class Recording:
         self._log_room = max(self._log_room, LOG_ROOM_AT_END)
         self.note(*(f"traceback | {line}" for line in trace), *said)
         with self._writing():
-            write_last(self.record)
+            write(self.record)
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:

@@ -3,7 +3,6 @@
 import json
 import os
 import resource
-import shlex
 import signal
 from pathlib import Path
 
@@ -93,40 +92,6 @@ def test_a_disk_too_small_for_the_arrays_leaves_the_result_and_no_file(lab: Comm
     assert "bytes do not fit in the" in done.stderr
     assert last_run(lab)["state"] == "failed"
     assert last_run(lab)["result"]["result"]["singular_values"]
-
-
-FILLS = """
-import os, pathlib
-from gputui.presets import Outcome, Preset
-def compute(job):
-    folder = pathlib.Path(os.environ["XDG_STATE_HOME"])
-    with open(folder / "filler", "wb", buffering=0) as file:
-        try:
-            while file.write(b"x" * 512): pass
-        except OSError: pass
-    return Outcome({"value": 3, "many": ["x" * 100] * job_rows})
-PRESET = Preset("fills", "fills the disk", (), compute)
-"""
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="a disk of its own needs root")
-@pytest.mark.parametrize(("rows", "kept"), [(1, True), (10_000, False)])
-def test_a_run_that_ends_with_a_full_disk_is_recorded_as_done(
-    lab: Command, rows: int, kept: bool
-) -> None:
-    state = lab.folder / f"full-{rows}"
-    state.mkdir()
-    (lab.folder / f"fills{rows}.py").write_text(FILLS.replace("job_rows", str(rows)))
-    run = lab.words("--attach", "lab", "--quiet", "--run", f"./fills{rows}.py:PRESET")
-    show = lab.words("runs", "show", "last", "--json")
-    line = f'mount -t tmpfs -o size=400k tmpfs "$0" && {shlex.join(run)} && {shlex.join(show)}'
-    env = {"XDG_STATE_HOME": str(state)}
-    done = lab.run_other("unshare", "-m", "sh", "-c", line, str(state), env=env)
-    assert done.returncode == 0, done.stderr
-    record = json.loads(done.stdout[done.stdout.index("{\n") :])
-    assert record["state"] == "done"
-    assert (record["result"].get("result", {}).get("value") == 3) is kept
-    assert ("no room for its result" in record["summary"]) is not kept
 
 
 def test_a_disk_that_fills_up_while_saving_leaves_no_half_file(lab: Command) -> None:

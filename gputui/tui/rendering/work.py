@@ -19,7 +19,7 @@ from gputui.model.snapshot import (
     TaskGroupStatus,
     WorkerState,
 )
-from gputui.runs.facts import differences, usage_facts
+from gputui.runs.text import differences, usage_facts
 from gputui.runs.text import text as result_text
 from gputui.tui.rendering import Line, Part, fitted, gauge, wrapped
 from gputui.tui.rendering import format as fmt
