@@ -23,7 +23,6 @@ from gputui.presets.job import Job, Machine, Value
 
 MOST_NUMBERS = 10**13  # of a matrix: 80 TB
 MOST_DEPTH = 64  # of a result; deeper values are shown as "…"
-MOST_BITS = 14_000  # Python refuses to write longer integers as decimals, not as hexadecimals
 NO_NUMBER = "nothing to draw, no number is finite"
 RAPIDS_INSTALL = "pip install 'gputui[rapids]'; or choose the CPU with --backend numpy"
 
@@ -276,15 +275,13 @@ class Outcome:
 def plain(value: Any, depth: int = MOST_DEPTH) -> Any:
     """Return a value made of dicts, lists, texts, numbers and None only, so many levels deep.
 
-    NumPy's and CuPy's numbers and arrays become Python's; NaN, infinity and integers of more than
-    `MOST_BITS` become text; anything else becomes what `str` makes of it.
+    NumPy's and CuPy's numbers and arrays become Python's; NaN and infinity become text; anything
+    else becomes what `str` makes of it.
 
     >>> import numpy as np
     >>> plain({"sum": np.float32(0.5), "s": np.arange(3), "worst": float("nan"), 1: {2}})
     {'sum': 0.5, 's': [0, 1, 2], 'worst': 'nan', '1': [2]}
     """
-    if isinstance(value, int) and value.bit_length() > MOST_BITS:
-        return hex(value)
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
@@ -302,7 +299,8 @@ def strangers(value: Any, name: str = "result", depth: int = MOST_DEPTH) -> list
     """Return a line for each thing in a result that is no value, with what to write instead.
 
     >>> strangers({"a": [1, "b", {"c": None}], "d": object()})
-    ["result['d'] is an object; make it a number, a text, a list or a dict"]
+    ["result['d'] is of type object; give numbers, texts, lists or dicts, from job.compute(…) or \
+job.results([…])"]
     """
     if isinstance(value, Mapping | list | tuple):
         named = value.items() if isinstance(value, Mapping) else enumerate(value)
@@ -314,15 +312,10 @@ def strangers(value: Any, name: str = "result", depth: int = MOST_DEPTH) -> list
         ]
     if isinstance(value, _WRITTEN):
         return []
-    kind = type(value).__name__
-    if hasattr(value, "__dask_graph__") and value.__dask_graph__() is not None:
-        return [f"{name} is lazy, a Dask {kind}; write job.compute(…)"]
-    if kind == "Future":
-        return [f"{name} is a Future; write job.results([…])[0]"]
-    if hasattr(value, "tolist"):
+    if hasattr(value, "tolist") and not hasattr(value, "__dask_graph__"):
         return []
-    article = "an" if kind[:1].lower() in "aeiou" else "a"
-    return [f"{name} is {article} {kind}; make it a number, a text, a list or a dict"]
+    values = "give numbers, texts, lists or dicts, from job.compute(…) or job.results([…])"
+    return [f"{name} is of type {type(value).__name__}; {values}"]
 
 
 _WRITTEN = (type(None), str, Number, set, frozenset, Enum, PathLike, date, time, timedelta)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
-import math
 import threading
 import time
 import traceback
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
 POLL_S = 0.1  # how soon a wait is cancelled, and how often it reports
 BUSY_THREADS = 32  # with tasks of half a second, these take a tenth of the scheduler's time
 MOST_TASKS = 10_000  # that one computation is cut into by itself
-FETCHES = 8  # parts in which results are fetched; between two, the run can be cancelled
-LONG_S = 1.0  # a fetch that takes longer reports its progress
 SMALLER = "use smaller chunks (chunk_rows), a smaller size, or more workers"
 # Dask's errors for tasks that its scheduler no longer has:
 LOST = ("CommClosedError", "FutureCancelledError", "FuturesCancelledError", "CancelledError")
@@ -153,15 +150,7 @@ class Job:
     def results(self, futures: Sequence[Any], stage: str = "computing") -> list[Any]:
         """Wait for futures and return their results, in this process."""
         self.wait(futures, stage)
-        results: list[Any] = []
-        step = math.ceil(len(futures) / FETCHES) or 1
-        began = time.monotonic()
-        for start in range(0, len(futures), step):
-            self._raise_if_cancelled()
-            if time.monotonic() - began > LONG_S:
-                self.report(RunProgress(f"{stage}: fetching", start, len(futures)))
-            results += self.client.gather(list(futures[start : start + step]))
-        return results
+        return list(self.client.gather(list(futures)))
 
     def each_worker(
         self, function: Callable[..., Any], *arguments: Any, stage: str = "computing"

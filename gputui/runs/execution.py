@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from html import escape
-from pathlib import Path
 from threading import Event, Lock
 from typing import TYPE_CHECKING, Any
 
@@ -30,10 +29,9 @@ from gputui.presets.workers import (
     refuse_unfit,
     versions,
 )
-from gputui.runs.facts import usage_facts
 from gputui.runs.output import drawn, has_matplotlib
 from gputui.runs.records import RunRecord
-from gputui.runs.text import brief, html
+from gputui.runs.text import brief, html, usage_facts
 
 if TYPE_CHECKING:
     import distributed
@@ -147,7 +145,7 @@ def _run(preset: Preset, job: Job) -> RunResult:
     half = replace(job.machine, smallest_bytes=memory.peak_bytes // 2)
     with (
         explained(preset.name, lambda: _memory(preset, job, half).change, folder=preset.folder),
-        _found_by_dask(job.client, job.cancel),
+        _found_by_dask(job.client),
     ):
         outcome = preset.compute(job)
     if not isinstance(outcome, Outcome) or not isinstance(outcome.result, Mapping):
@@ -160,8 +158,7 @@ def _run(preset: Preset, job: Job) -> RunResult:
         raise RunError("\n".join(f"{preset.name}: {problem}" for problem in problems))
     if job.keep_arrays and (lacking := sorted({*preset.arrays} - {*outcome.arrays})):
         raise RunError(
-            f"{preset.name} declares arrays=… and returned no {', '.join(lacking)}"
-            f"{_place(preset, preset.compute)}",
+            f"{preset.name} declares arrays=… and returned no {', '.join(lacking)}",
             hint=f"write Outcome(…, arrays={{{lacking[0]!r}: …}}), or take it out of Preset.arrays",
         )
     return RunResult(
@@ -180,35 +177,29 @@ def _run(preset: Preset, job: Job) -> RunResult:
 
 
 @contextlib.contextmanager
-def _found_by_dask(client: distributed.Client, cancel: Event) -> Iterator[None]:
+def _found_by_dask(client: distributed.Client) -> Iterator[None]:
     """Have `x.compute()`, `dask.persist` and `Client()` of a preset run on the cluster.
 
     Dask's settings are the whole process's, so that runs of one process take turns.
     """
     import dask
 
-    while not _turn.acquire(timeout=LOOK_S):
-        if cancel.is_set():
-            raise RunCancelledError("cancelled before its turn")
-    _loaded[client.scheduler.address] = client.security
     settings = {
         "scheduler": "dask.distributed",
         "scheduler-address": client.scheduler.address,
         "distributed.client.security-loader": "gputui.runs.execution.security_of",
     }
-    try:
-        with client.as_current(), dask.config.set(settings):
+    with _turn, client.as_current(), dask.config.set(settings):
+        _loaded[client.scheduler.address] = client.security
+        try:
             yield
-    finally:
-        del _loaded[client.scheduler.address]
-        _turn.release()
+        finally:
+            del _loaded[client.scheduler.address]
 
 
-LOOK_S = 0.1
-"""How often a run that waits for its turn looks whether it was cancelled."""
 _turn = Lock()
 _loaded: dict[str, Any] = {}
-"""The TLS of the clusters that presets run on now, by address."""
+"""The TLS of the cluster that a preset runs on now, by address."""
 
 
 def security_of(info: Mapping[str, Any]) -> Any:
@@ -224,15 +215,7 @@ def _memory(preset: Preset, job: Job, machine: Machine) -> Memory:
         memory = preset.estimate(job.parameters, machine)
     if not isinstance(memory, Memory):
         raise RunError(
-            f"the estimate of {preset.name} returned {memory!r}{_place(preset, preset.estimate)}",
+            f"the estimate of {preset.name} returned {memory!r}",
             hint="write return Memory(peak_bytes, change)",
         )
     return memory
-
-
-def _place(preset: Preset, function: Callable[..., Any]) -> str:
-    """Return where a function of a preset's file begins; "" for one that comes from no file."""
-    code = getattr(function, "__code__", None)
-    if not preset.folder or code is None:
-        return ""
-    return f" ({Path(code.co_filename).name}:{code.co_firstlineno}, {code.co_name})"

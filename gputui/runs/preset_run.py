@@ -6,11 +6,10 @@ written against Dask's synchronous client.
 
 import asyncio
 import contextlib
-import gc
 import logging
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from functools import partial
@@ -20,7 +19,7 @@ from typing import Any, TextIO, cast
 from gputui.client.head_connection import security
 from gputui.errors import ExitCode, GputuiError, RunError
 from gputui.presets import ParsedParameters, RunCancelledError, RunProgress
-from gputui.presets.definition import json_text, plain
+from gputui.presets.definition import plain
 from gputui.presets.job import explained
 from gputui.runs.execution import RunResult, execute
 from gputui.runs.output import Output, draw_file, save_arrays, write_over
@@ -28,7 +27,7 @@ from gputui.runs.run import (
     OngoingRun,
     OpenCluster,
     RunRequest,
-    print_failure,
+    print_object,
     print_out,
     recorded_run,
     warn,
@@ -73,11 +72,8 @@ async def result_of(
 
 def _load_distributed() -> None:
     """Import the computation's libraries while the cluster starts."""
-    gc.disable()  # imports make much and drop little: collections are a tenth of their time
-    try:
-        import distributed  # noqa: F401
-    finally:
-        gc.enable()
+    import distributed  # noqa: F401
+
     # The head reports a lost connection more clearly than the client's traceback.
     for part in ("client", "batched"):
         logging.getLogger(f"distributed.{part}").setLevel(logging.CRITICAL)
@@ -165,10 +161,9 @@ def _words_noted(ongoing: OngoingRun) -> Iterator[None]:
 
 
 class NotedStream:
-    r"""Writes to `stream`, and calls `note` with the lines; in all else it is the stream.
+    r"""Writes to `stream`, and calls `note` with whole lines; in all else it is the stream.
 
-    Each thread has a line of its own that it has begun, so that `print` in one does not cut that of
-    another. A line is noted as a terminal would show it: without what `\r` wrote over.
+    A line is noted as a terminal would show it: without what `\r` wrote over.
 
     >>> import io
     >>> stream, noted = io.StringIO(), []
@@ -183,8 +178,7 @@ class NotedStream:
     def __init__(self, stream: TextIO, note: Callable[..., None]) -> None:
         self._stream = stream
         self._note = note
-        self.begun: dict[int, str] = {}
-        """Lines without an end, by thread."""
+        self._begun = ""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
@@ -195,21 +189,17 @@ class NotedStream:
 
     def write(self, text: str) -> int:
         """Write a text."""
-        thread = threading.get_ident()
-        *lines, begun = (self.begun.get(thread, "") + text).split("\n")
+        *lines, self._begun = (self._begun + text).split("\n")
         if lines:
             self._note(*map(_shown, lines))
-        self.begun[thread] = begun[begun.rstrip("\r").rfind("\r") + 1 :][:LONGEST]
+        if len(self._begun) > 2 * LONGEST:
+            self._begun = _shown(self._begun)
         return self._stream.write(text)
 
-    def writelines(self, texts: Iterable[str]) -> None:
-        """Write texts."""
-        for each in texts:
-            self.write(each)
-
     def finish(self) -> None:
-        """Note the lines that were begun; the stream stays open."""
-        self._note(*(_shown(line) for line in self.begun.values() if line))
+        """Note the line that was begun; the stream stays open."""
+        if self._begun:
+            self._note(_shown(self._begun))
 
 
 def _shown(line: str) -> str:
@@ -245,10 +235,7 @@ def _put_out(
     except GputuiError as failed:
         error = failed
         warn(str(failed))
-    if request.as_json and error:
-        print_failure(request, error)
-    elif request.as_json:
-        print_out(json_text(printed))
+    print_object(request, printed, error)
     summary = "" if error else _summary(result)
     written = tuple(str(path.absolute()) for path in saved)
     return error, {"result": kept, "summary": summary, "saved": written}

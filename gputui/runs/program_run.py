@@ -20,7 +20,6 @@ from typing import Any
 
 from gputui.errors import HeadError, RunError
 from gputui.presets import RunCancelledError, RunProgress
-from gputui.presets.definition import json_text
 from gputui.protocol.frontend import ToFrontend
 from gputui.protocol.programs import (
     PIECE_BYTES,
@@ -45,8 +44,6 @@ from gputui.runs.run import (
     OngoingRun,
     OpenCluster,
     RunRequest,
-    print_failure,
-    print_out,
     recorded_run,
     warn,
 )
@@ -77,17 +74,11 @@ async def run_program(order: RunPrograms, request: RunRequest, open_cluster: Ope
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
         elapsed_s = time.monotonic() - started
-        code = status if status >= 0 else 128 - status
         error = RunError(program.failed, traceback=()) if status else None
-        printed = ongoing.printed(program.workers(), elapsed_s, {"exit_code": code})
-        if request.as_json and error:
-            print_failure(request, error)
-        elif request.as_json:
-            print_out(json_text(printed))
-        elif error and status != -signal.SIGPIPE:  # a shell says nothing of that, either
+        # A shell says nothing of SIGPIPE, either.
+        if error and status != -signal.SIGPIPE and not request.as_json:
             warn(program.failed)
-        ongoing.end(error, result=printed, summary="" if error else f"{elapsed_s:.2f} s")
-        return code
+        return ongoing.end_process(status, error, program.workers(), elapsed_s)
 
 
 class RunningProgram:

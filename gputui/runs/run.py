@@ -42,7 +42,7 @@ from gputui.protocol.shared import LogLines
 from gputui.runs.progress import Bars, Progress, TaskCounts
 from gputui.runs.recorder import FlightRecorder
 from gputui.runs.records import Recording, is_script, new_record, status_of
-from gputui.runs.trace import chrome_trace
+from gputui.runs.telemetry import chrome_trace
 from gputui.version import __version__
 
 REPORT_EVERY_S = 0.5
@@ -106,6 +106,16 @@ def print_failure(request: RunRequest, error: GputuiError) -> None:
         "version": __version__,
     }
     with contextlib.suppress(RunError):
+        print_out(json_text(printed))
+
+
+def print_object(
+    request: RunRequest, printed: Mapping[str, Any], error: GputuiError | None
+) -> None:
+    """Print the `--json` object of a run that ended, where it was asked for."""
+    if request.as_json and error:
+        print_failure(request, error)
+    elif request.as_json:
         print_out(json_text(printed))
 
 
@@ -221,7 +231,7 @@ class OngoingRun:
             _state(error), restarts=self.restarts, workers=self.settled.workers, **more
         )
         if self.request.trace:
-            trace = chrome_trace(self.recording.record, telemetry)
+            trace = chrome_trace(status_of(self.recording.record), telemetry)
             try:
                 self.request.trace.write_bytes(trace)
             except OSError as failed:
@@ -231,6 +241,20 @@ class OngoingRun:
             ends = [(name, line) for name, lines in self._crashes.items() for line in lines]
             new = [f"{name} {line}" for name, line in ends if line not in error.message]
             error.args = ("\n  ".join([error.message, *new[-MOST_CRASHES:]]),)
+
+    def end_process(
+        self,
+        status: int,
+        error: GputuiError | None,
+        workers: list[dict[str, Any]],
+        elapsed_s: float,
+    ) -> int:
+        """End a run that was a process with this status; returns the command's exit code."""
+        code = status if status >= 0 else 128 - status
+        printed = self.printed(workers, elapsed_s, {"exit_code": code})
+        print_object(self.request, printed, error)
+        self.end(error, result=printed, summary="" if error else f"{elapsed_s:.2f} s")
+        return code
 
     def printed(
         self, workers: list[dict[str, Any]], elapsed_s: float, result: Mapping[str, Any]

@@ -18,7 +18,6 @@ from typing import Any
 
 from gputui.errors import ExitCode, HeadError, RunError, StoppedError
 from gputui.presets import RunCancelledError, RunProgress
-from gputui.presets.definition import json_text
 from gputui.presets.workers import device_label
 from gputui.process.child import Child, signal_name
 from gputui.process.search_path import own_python
@@ -26,8 +25,6 @@ from gputui.runs.run import (
     OngoingRun,
     OpenCluster,
     RunRequest,
-    print_failure,
-    print_out,
     recorded_run,
     warn,
 )
@@ -58,23 +55,17 @@ async def run_script(
             error_file.seek(0)
             text = error_file.read(MOST_SAID)
         elapsed_s = time.monotonic() - started
-        exit_code = status if status >= 0 else 128 - status
         said = text.decode(errors="replace").splitlines() if text != STOPPED else []
         error = None
         if status:
             how = f"ended with exit code {status}"
             how = how if status > 0 else f"was ended by {signal_name(-status)}"
-            kind = RunCancelledError if exit_code == ExitCode.INTERRUPTED else RunError
+            interrupted = status in (ExitCode.INTERRUPTED, -signal.SIGINT)
+            kind = RunCancelledError if interrupted else RunError
             error = kind(": ".join([f"{path.name} {how}", *said[-1:]]), traceback=tuple(said))
         if error and status < 0:
             warn(str(error))
-        printed = ongoing.printed(workers(ongoing), elapsed_s, {"exit_code": exit_code})
-        if request.as_json and error:
-            print_failure(request, error)
-        elif request.as_json:
-            print_out(json_text(printed))
-        ongoing.end(error, result=printed, summary="" if error else f"{elapsed_s:.2f} s")
-        return exit_code
+        return ongoing.end_process(status, error, workers(ongoing), elapsed_s)
 
 
 def _start(path: Path, arguments: tuple[str, ...], ongoing: OngoingRun, error_file: int) -> Child:

@@ -77,9 +77,13 @@ def test_a_comma_missing_between_two_lines_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("before", "after", "said"),
     [
-        ('Memory(values["n"])', 'Memory(values["k"])', r"estimate of mine failed: KeyError: 'k' "),
-        ('Memory(values["n"])', "8 * 4", r"estimate of mine returned 32 \(mine\.py:6, estimate"),
-        (', arrays={"x": [1.0]}', "", r"returned no x \(mine\.py:3, compute\)\n  write Outcome"),
+        (
+            'Memory(values["n"])',
+            'Memory(values["k"])',
+            r"of mine failed: KeyError: 'k' \(mine\.py:",
+        ),
+        ('Memory(values["n"])', "8 * 4", "estimate of mine returned 32\n  write return Memory"),
+        (', arrays={"x": [1.0]}', "", "returned no x\n  write Outcome"),
     ],
     ids=range(3),
 )
@@ -87,9 +91,8 @@ def test_a_mistake_is_found_when_the_preset_runs(
     client: Client, tmp_path: Path, before: str, after: str, said: str
 ) -> None:
     preset = presets.get(changed(tmp_path, before, after))
-    with pytest.raises(RunError, match=said) as caught:
+    with pytest.raises(RunError, match=said):
         execution.execute(client, preset, {}, backend="numpy", keep_arrays=True)
-    assert "mine.py:" in str(caught.value)
 
 
 def test_a_check_that_fails_itself_is_said_as_a_mistake_of_the_preset(tmp_path: Path) -> None:

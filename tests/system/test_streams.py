@@ -39,13 +39,13 @@ def compute(job):
     print('by', 'the way', end='!')
     os.system('echo a process of it')
     job.client.submit(print, 'a task', file=sys.stdout).result()
-    return Outcome({'x': 3, 'exact': 10**5000})
+    return Outcome({'x': 3})
 """
 
 
 def test_what_a_preset_prints_is_in_the_log_of_its_run_and_not_in_its_json(lab: Command) -> None:
     done = lab("--attach", "lab", "--run", preset(lab, PRINTS), "--json")
-    assert json.loads(done.stdout)["result"] == {"x": 3, "exact": hex(10**5000)}
+    assert json.loads(done.stdout)["result"] == {"x": 3}
     assert "by the way!" in done.stderr and "a process of it" in done.stderr
     assert "  by the way!" in log_of_last_run(lab)
 
