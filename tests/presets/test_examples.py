@@ -1,6 +1,5 @@
 """The examples of how to write a preset, each against NumPy or SciPy."""
 
-import importlib.util
 from typing import Any
 
 import numpy as np
@@ -11,8 +10,8 @@ import scipy.sparse.linalg
 from distributed import Client
 
 from gputui import presets
-from gputui.presets.examples import algorithms as examples
 from gputui.runs import execution
+from tests.presets.examples import algorithms as examples
 
 
 def run(client: Client, name: str, **given: Any) -> execution.RunResult:
@@ -49,9 +48,3 @@ def test_conjugate_gradients_solve_what_scipy_solves(client: Client) -> None:
     expected = scipy.sparse.linalg.spsolve(matrix.tocsc(), np.ones(25))
     assert found.result["converged"]
     np.testing.assert_allclose(found.arrays["u"].compute().ravel(), expected, rtol=1e-8)
-
-
-def test_no_example_shadows_a_library(client: Client) -> None:
-    presets.get(f"{examples.__file__}:KMEANS")
-    found = importlib.util.find_spec("torch")
-    assert found is None or "gputui" not in str(found.origin)
