@@ -9,7 +9,6 @@ import codecs
 import errno
 import io
 import os
-import select
 import sys
 import traceback
 from collections.abc import Sequence
@@ -47,8 +46,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         os._exit(status)
     except OSError as error:
         os._exit(status or _unwritten(error))
-    except ValueError:  # a stream was closed on the way
-        pass
     os._exit(status)
 
 
@@ -87,12 +84,6 @@ def run_command(argv: list[str]) -> int:
 
         print(f"gputui: {safe_lines(str(malformed(error)))}", file=sys.stderr)
         return int(ExitCode.WRONG_USAGE)
-    except SystemExit:
-        poll = select.poll()
-        poll.register(1, 0)
-        if not poll.poll(0):  # stdout has a reader
-            raise
-        return int(ExitCode.DONE)  # click exits with 1 where nobody reads on, as below `head`
     except OSError as error:
         if error.errno not in NO_ROOM or error.filename is not None:
             raise

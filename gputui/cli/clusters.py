@@ -8,13 +8,13 @@ import json
 import re
 import sys
 import time
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
-from gputui.cli.amounts import parse_span, wanted_gpus
 from gputui.cli.terminal import (
     ask_here,
     ignore_signals,
@@ -22,7 +22,7 @@ from gputui.cli.terminal import (
     run_until_interrupted,
 )
 from gputui.client.head_connection import HeadConnection
-from gputui.client.sources import HostsInput, read_hosts
+from gputui.client.sources import HostsInput, parse_span, read_hosts, wanted_gpus
 from gputui.client.start import (
     check_enough,
     connected,
@@ -155,10 +155,8 @@ async def detach_program(request: "RunRequest", options: Mapping[str, Any]) -> i
     from gputui.runs.records import as_typed
 
     name, head = options["attach"], None
-    if name and (remote := remote_head(name)):
-        connection = await remote.open(frontend="command")
-    elif name:
-        connection = await HeadConnection.open(chosen_cluster(name).socket, frontend="command")
+    if name:
+        connection = await connecting(name)(frontend="command")
     else:
         hosts = read_hosts(options["hosts"])
         fallback = options["hosts"] is None
@@ -300,20 +298,10 @@ async def _describe(cluster: ConnectionFile) -> dict[str, Any]:
 
 async def metrics(name: str | None) -> int:
     """Print a cluster's metrics; raises UsageError where it is not clear which."""
-    remote = remote_head(name)
-    opening = (
-        remote.open(frontend="command")
-        if remote
-        else HeadConnection.open(chosen_cluster(name).socket, frontend="command")
-    )
-    try:
-        async with await opening as connection:
-            done = await connection.request(ReadMetrics(0))
-            assert isinstance(done, Done)
-            print(safe_lines(done.text), end="")
-    finally:
-        if remote:
-            await asyncio.shield(remote.close())
+    async with await connecting(name)(frontend="command") as connection:
+        done = await connection.request(ReadMetrics(0))
+        assert isinstance(done, Done)
+        print(safe_lines(done.text), end="")
     return 0
 
 
@@ -369,6 +357,13 @@ def chosen_cluster(name: str | None) -> ConnectionFile:
         elsewhere = f"one on the machine {name} is {name}:NAME"
         raise UsageError(f"no cluster is called {name!r}; {listed}\n  {elsewhere}")
     return running[name]
+
+
+def connecting(name: str | None) -> Callable[..., Awaitable[HeadConnection]]:
+    """Return the function that attaches to the cluster that is meant; raises UsageError."""
+    if (remote := remote_head(name)) is not None:
+        return remote.open
+    return partial(HeadConnection.open, chosen_cluster(name).socket)
 
 
 def remote_head(given: str | None) -> "RemoteHead | None":

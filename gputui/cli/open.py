@@ -13,11 +13,28 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from gputui.cli.amounts import wanted_gpus
+from gputui.cli.clusters import (
+    chosen_cluster,
+    connecting,
+    detach_program,
+    head_configuration,
+    remote_head,
+)
 from gputui.cli.terminal import interrupt_on_signals, run_until_interrupted
-from gputui.client.sources import HostsInput, named_hosts, read_hosts
+from gputui.client.head_connection import HeadConnection
+from gputui.client.sources import (
+    HostsInput,
+    check_per_host,
+    named_hosts,
+    parse_size,
+    parse_span,
+    read_hosts,
+    wanted_gpus,
+)
+from gputui.client.start import spawn_head, started
 from gputui.errors import GputuiError, PresetError, UsageError
 from gputui.process.lifetime import look_rarely
+from gputui.protocol.connection_file import find_cluster
 
 if TYPE_CHECKING:
     from gputui.client.remote_head import RemoteHead
@@ -193,8 +210,6 @@ def remove_old_runs() -> None:
         runs.prune(max(1, load_settings().runs_kept))
     except (UsageError, OSError) as error:
         print(f"gputui: no earlier run was removed: {error}", file=sys.stderr)
-    except KeyboardInterrupt:
-        pass
 
 
 def prepare(
@@ -258,12 +273,8 @@ def _drawn(figure: Any) -> str:
 
 def _script(arguments: tuple[str, ...], options: dict[str, Any]) -> "Prepared":
     path = Path(options["preset"]).expanduser()
-    if path.is_dir():
-        raise UsageError(f"--run {path}: is a folder; name the script in it")
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
-    except FileNotFoundError:
-        raise UsageError(f"--run {path}: no such file") from None
     except OSError as error:
         raise UsageError(f"--run {path}: {error.strerror}") from error
     # Run as a script, it would do nothing but define a preset.
@@ -290,11 +301,8 @@ def _program(
         raise UsageError("--trace: not with --detach; leave out one of them")
     if options["send"] and options["cwd"]:
         raise UsageError("--send brings the folder to start in: leave out --cwd")
-    from gputui.cli.clusters import remote_head
-
     if options["send"] and remote_head(options["attach"]):
         raise UsageError("--send: the cluster is of another machine, and so is the folder's path")
-    from gputui.cli.amounts import check_per_host, parse_size, parse_span
     from gputui.protocol.programs import PROGRAM, Per, RunPrograms
     from gputui.runs.program_run import run_program
 
@@ -332,8 +340,6 @@ def _program(
     }
     request = _request(options, {**typed, "arguments": list(argv)})
     if options["detach"]:
-        from gputui.cli.clusters import detach_program
-
         return partial(detach_program, request, options)
     return partial(run_program, order, request, _open_cluster(options))
 
@@ -361,20 +367,13 @@ def _open_cluster(options: dict[str, Any]) -> "OpenCluster":
     hosts = None if name else read_hosts(given)
     frontend = "program" if options["is_program"] else "run"
 
-    from gputui.cli.clusters import chosen_cluster, head_configuration, remote_head
-    from gputui.client.head_connection import HeadConnection
-    from gputui.client.start import started
-
     if hosts is not None:
         if not options["is_program"]:
             options["wanted"] = wanted_gpus(hosts, options)
         fallback = given is None or options["backend"] == "numpy"
         configuration = head_configuration(hosts, options, stays=False, fallback=fallback)
         return partial(started, configuration, frontend=frontend)
-    if (remote := remote_head(name)) is not None:
-        return partial(remote.open, frontend=frontend, snapshots=True)
-    socket = chosen_cluster(name).socket
-    return partial(HeadConnection.open, socket, frontend=frontend, snapshots=True)
+    return partial(connecting(name), frontend=frontend, snapshots=True)
 
 
 def prepare_screen(given: Mapping[str, str], options: Mapping[str, Any]) -> Callable[[], int]:
@@ -424,10 +423,6 @@ async def opened_demo(shape: "Shape", seed: int) -> Any:
 
 def show_running(name: str | None, options: Mapping[str, Any]) -> int:
     """Show a running cluster; raises UsageError when none runs, or several do."""
-    from gputui.cli.clusters import chosen_cluster, remote_head
-    from gputui.client.head_connection import HeadConnection
-    from gputui.protocol.connection_file import find_cluster
-
     if (remote := remote_head(name)) is not None:
         return show(partial(remote.open, frontend="screen", snapshots=True), options, login=remote)
     chosen = chosen_cluster(name)
@@ -442,9 +437,6 @@ def show_running(name: str | None, options: Mapping[str, Any]) -> int:
 
 def show_started(hosts: HostsInput, options: Mapping[str, Any]) -> int:
     """Show the cluster of these hosts: the one that runs, or one that is started now."""
-    from gputui.client.head_connection import HeadConnection
-    from gputui.protocol.connection_file import find_cluster
-
     name = options["name"] or hosts.name
     running = find_cluster(name)
     if running and running.hosts_source != hosts.source:
@@ -491,9 +483,6 @@ def show_started(hosts: HostsInput, options: Mapping[str, Any]) -> int:
 
 async def _start(hosts: HostsInput, options: Mapping[str, Any]) -> Path:
     """Start a head that outlives this screen, and return its socket."""
-    from gputui.cli.clusters import head_configuration
-    from gputui.client.start import spawn_head
-
     configuration = await asyncio.to_thread(
         head_configuration,
         hosts,

@@ -10,11 +10,10 @@ from collections.abc import AsyncGenerator, Callable, Iterable
 from dataclasses import asdict
 from typing import Any
 
-from gputui.cli.amounts import gpu_filter, parse_size, parse_span
 from gputui.cli.hosts import fleet_settings
 from gputui.cli.terminal import ask_here
 from gputui.client.head_connection import HeadConnection
-from gputui.client.sources import HostsInput, read_hosts
+from gputui.client.sources import HostsInput, parse_size, parse_span, read_hosts
 from gputui.errors import ClusterError, ExitCode, GputuiError, HostError, UsageError
 from gputui.fleet.checks import OTHERS_HIDDEN, chosen_devices
 from gputui.fleet.claiming import Picked, hold
@@ -280,3 +279,21 @@ async def _own_claims(up: Iterable[LoneAgent], release: bool) -> int:
                     raise ClusterError(f"{host.host.name}: not released within {RELEASED_S:g} s")
                 await asyncio.sleep(0.1)
     return int(ExitCode.DONE)
+
+
+def gpu_filter(word: str) -> Callable[[DeviceReading, float], bool]:
+    """Return whether a GPU, at a moment, is one that a filter means; raises UsageError.
+
+    >>> gpu_filter("idle>1h")(DeviceReading("GPU-1", "0", "H100", idle_since=0.0), 3601.0)
+    True
+    """
+    if word == "free":
+        return lambda device, now: is_free(device)
+    if word.startswith("user:"):
+        return lambda device, now: word.removeprefix("user:") in users(device)
+    if word.startswith("idle>"):
+        least_s = parse_span(word.removeprefix("idle>"))
+        return lambda device, now: (
+            device.idle_since is not None and now - device.idle_since > least_s
+        )
+    raise UsageError(f"--only {word}: write free, user:NAME or 'idle>1h'")

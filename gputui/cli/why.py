@@ -1,23 +1,32 @@
 """`why`: ask a cluster's head what its agents find, print the verdicts, and pack them for a report.
 
 Everything of the head's is asked at once, and nothing is waited for longer than a few seconds: a
-head that does not answer is a verdict, too.
+head that does not answer is a verdict, too. In a report everything goes through `without_secrets`
+as text: keys, tokens, values of environment variables and folders below somebody's home are
+replaced before anything is written.
 """
 
 import asyncio
+import io
 import json
+import os
+import re
 import sys
+import tarfile
 import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
+from importlib.metadata import distributions
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from gputui.cli.clusters import chosen_cluster, remote_head
+from gputui.cli.clusters import chosen_cluster, connecting, remote_head
 from gputui.client.head_connection import HeadConnection
 from gputui.errors import ExitCode
-from gputui.model.examination import ExaminedHost, ExaminedScheduler
+from gputui.model.examination import ExaminedScheduler
 from gputui.model.plain_text import safe
-from gputui.model.snapshot import Event, Snapshot
 from gputui.model.verdicts import ANSWER_S, Evidence, Verdict, as_lines, verdicts
 from gputui.process.procfs import process_stat
 from gputui.protocol.connection_file import ConnectionFile
@@ -30,6 +39,7 @@ from gputui.protocol.frontend import (
     ToFrontend,
 )
 from gputui.protocol.shared import LogLines
+from gputui.version import __version__
 
 REMOTE_S = 30.0
 """How long one of another machine may take: a person may be asked for a password."""
@@ -37,73 +47,68 @@ REMOTE_S = 30.0
 LOGS_S = 0.5
 """How long a bundle waits for the last lines that workers printed."""
 
-
-class Heard:
-    """What a head says while it is asked."""
-
-    def __init__(self) -> None:
-        self.snapshot: Snapshot | None = None
-        self.events: list[Event] = []
-        self.logs: list[LogLines] = []
-        self.env_values: tuple[str, ...] = ()
-        self.first = asyncio.Event()
-        """Set with the first snapshot."""
-
-    def take(self, message: ToFrontend) -> None:
-        """Keep a message."""
-        match message:
-            case SnapshotTaken(snapshot):
-                self.snapshot = snapshot
-                self.first.set()
-            case EventHappened(event):
-                self.events.append(event)
-            case LogLines():
-                self.logs.append(message)
+SECRETS = (
+    (r"-----BEGIN [^-]+-----.*?-----END [^-]+-----", "[key]"),
+    (r"-----BEGIN [^-]+-----\S*", "[key]"),
+    (r"(\w+://)[^/\s:@]*:[^/\s@]+@", r"\1[password]@"),
+    (r"(?i)\b(authorization|bearer|basic)(\s*:\s*|\s+)(bearer\s+|basic\s+)?\S+", r"\1 [token]"),
+    (
+        r"(?i)([\w-]*(?:token|secret|passw|passphrase|credential|api_?key|access_?key)[\w-]*"
+        r"[\"']?\s*[=:]\s*)(\"[^\"]*\"|'[^']*'|[^\s\"',;)}]+)",
+        r"\1[secret]",
+    ),
+    (r"\b(?:gh[pousr]_|hf_|sk-|xox[a-z]-|AKIA|glpat-|eyJ)[\w.-]{12,}", "[token]"),
+    (r"\b([A-Z][A-Z0-9_]{2,})=(\"[^\"]*\"|'[^']*'|\S+)", r"\1=[value]"),
+    (r"([\"'])([A-Z][A-Z0-9_]{2,})\1(\s*[:,]\s*)([\"']).*?\4", r"\1\2\1\3'[value]'"),
+    (r"(?:/home|/Users|/users)/[^/\s\"':,]+|/root\b", "~"),
+    (r"\b[A-Za-z0-9+/_-]{40,}={0,2}", "[long word]"),
+)
+"""A pattern → what stands in its place."""
+LEAST_CHARACTERS = 6
+"""A value of an environment, or of a run's parameter, that is shorter may be any word."""
 
 
 async def why(name: str | None, as_json: bool, bundle: str | None) -> int:
     """Print why a cluster is stuck, the likeliest cause first."""
-    heard, cluster = Heard(), None
-    if (remote := remote_head(name)) is None:
-        cluster = chosen_cluster(name)
+    opening, heard = connecting(name), list[ToFrontend]()
+    cluster = None if remote_head(name) else chosen_cluster(name)
+    examined: Examined | None = None
     try:
         async with asyncio.timeout(ANSWER_S if cluster else REMOTE_S):
-            if remote is not None:
-                opening = remote.open(frontend="command", snapshots=True)
-            else:
-                assert cluster
-                opening = HeadConnection.open(cluster.socket, frontend="command", snapshots=True)
-            evidence = await _examined(await opening, heard, logs=bundle is not None)
-        found = verdicts(evidence)
+            connection = await opening(frontend="command", snapshots=True)
+            examined = await _examined(connection, heard, logs=bundle is not None)
     except TimeoutError:
-        evidence = None
-        found = (_no_answer(cluster),)
-    if bundle is not None:
-        from gputui.cli.bundle import pack
-
-        said = as_object(found, evidence)
-        pack(bundle, said, heard.snapshot, heard.events, heard.logs, heard.env_values)
-        print(f"gputui: wrote {safe(bundle)}: read it before you send it", file=sys.stderr)
-    if as_json:
-        print(json.dumps(as_object(found, evidence)))
+        found: tuple[Verdict, ...] = (_no_answer(cluster),)
     else:
-        print("\n".join(map(safe, as_lines(found))))
+        snapshot = [each.snapshot for each in heard if isinstance(each, SnapshotTaken)][-1]
+        events = tuple(each.event for each in heard if isinstance(each, EventHappened))
+        found = verdicts(Evidence(snapshot, examined.hosts, examined.scheduler, events))
+    said: dict[str, Any] = msgspec.to_builtins(
+        {
+            "at": time.time(),
+            "verdicts": found,
+            "hosts": examined.hosts if examined else (),
+            "scheduler": examined.scheduler if examined else ExaminedScheduler(),
+        }
+    )
+    if bundle is not None:
+        pack(bundle, said, heard, examined.env_values if examined else ())
+        print(f"gputui: wrote {safe(bundle)}: read it before you send it", file=sys.stderr)
+    print(json.dumps(said) if as_json else "\n".join(map(safe, as_lines(found))))
     return int(ExitCode.DONE)
 
 
-async def _examined(connection: HeadConnection, heard: Heard, *, logs: bool) -> Evidence:
-    """Have the head's agents examine its workers."""
-    connection.heard = heard.take
+async def _examined(connection: HeadConnection, heard: list[ToFrontend], *, logs: bool) -> Examined:
+    """Have the head's agents examine its workers; keep what the head says meanwhile."""
+    connection.heard = heard.append
     async with connection:
         connection.send(SubscribeLogs(logs))
         found = await connection.request(Examine(0))
         assert isinstance(found, Examined)
-        heard.env_values = found.env_values
-        await heard.first.wait()
+        await connection.received(SnapshotTaken)
         if logs:
             await asyncio.sleep(LOGS_S)
-        assert heard.snapshot
-        return Evidence(heard.snapshot, found.hosts, found.scheduler, tuple(heard.events))
+        return found
 
 
 def _no_answer(cluster: ConnectionFile | None) -> Verdict:
@@ -117,10 +122,69 @@ def _no_answer(cluster: ConnectionFile | None) -> Verdict:
     )
 
 
-def as_object(found: tuple[Verdict, ...], evidence: Evidence | None) -> dict[str, Any]:
-    """Return the object of `why --json`."""
-    hosts: tuple[ExaminedHost, ...] = evidence.hosts if evidence else ()
-    scheduler = evidence.scheduler if evidence else ExaminedScheduler()
-    said = {"at": time.time(), "verdicts": found, "hosts": hosts, "scheduler": scheduler}
-    shown: dict[str, Any] = msgspec.to_builtins(said)
-    return shown
+def pack(
+    path: str, said: Mapping[str, Any], heard: Sequence[ToFrontend], env_values: Iterable[str] = ()
+) -> None:
+    """Write a bundle of `why --json`, versions, and what the head said; raises OSError."""
+    snapshots = [each.snapshot for each in heard if isinstance(each, SnapshotTaken)]
+    runs = snapshots[-1].runs if snapshots else ()
+    given = [value for run in runs for _, value in run.parameters if not value.isdecimal()]
+    values = (*os.environ.values(), *env_values, *given)
+    hidden = {value for value in values if len(value) >= LEAST_CHARACTERS}
+    events = [each.event for each in heard if isinstance(each, EventHappened)]
+    printed: dict[str, list[str]] = {}
+    for each in heard:
+        if isinstance(each, LogLines):
+            printed.setdefault(each.worker, []).extend(each.lines)
+    files: dict[str, Any] = {
+        "why.json": said,
+        "versions.txt": versions(),
+        "events.txt": "\n".join(
+            f"{time.strftime('%F %T', time.localtime(each.at))} {each.severity} {each.subject} "
+            f"{each.kind}: {each.text}"
+            for each in events
+        ),
+        **{f"logs/{name}.txt": "\n".join(lines) for name, lines in printed.items()},
+    }
+    if snapshots:
+        runs = tuple(replace(run, parameters=(), result_json="") for run in runs)
+        files["snapshot.json"] = asdict(replace(snapshots[-1], runs=runs, spans=()))
+    with tarfile.open(path, "w:gz", format=tarfile.PAX_FORMAT) as bundle:
+        for name, value in files.items():
+            clean = _clean(value, hidden)
+            text = clean if isinstance(clean, str) else json.dumps(clean, indent=1)
+            data = text.encode("utf-8", "replace")
+            entry = tarfile.TarInfo(f"gputui-why/{name.replace(':', '-')}")
+            entry.size, entry.mtime = len(data), int(time.time())
+            bundle.addfile(entry, io.BytesIO(data))
+    Path(path).chmod(0o600)
+
+
+def versions() -> str:
+    """Return gputui's version, Python's, the system's, and those of the packages here."""
+    found = sorted({f"{each.name} {each.version}" for each in distributions()})
+    return "\n".join([f"gputui {__version__}", f"Python {sys.version}", *os.uname()[::2], *found])
+
+
+def _clean(value: Any, hidden: Iterable[str]) -> Any:
+    """Return a value of JSON with each text in it as `without_secrets` makes it."""
+    if isinstance(value, str):
+        return without_secrets(value, hidden)
+    if isinstance(value, Mapping):
+        return {key: _clean(each, hidden) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_clean(each, hidden) for each in value]
+    return value
+
+
+def without_secrets(text: str, hidden: Iterable[str] = ()) -> str:
+    """Return a text without keys, tokens, values of variables, and home folders.
+
+    >>> without_secrets("HF_HOME=/data/x postgres://ann:pw@db/x in /home/ann/train.py")
+    'HF_HOME=[value] postgres://[password]@db/x in ~/train.py'
+    """
+    for value in sorted(hidden, key=len, reverse=True):
+        text = text.replace(value, "[value]")
+    for pattern, instead in SECRETS:
+        text = re.sub(pattern, instead, text, flags=re.DOTALL)
+    return text

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from gputui.client.head_connection import HeadConnection
-from gputui.errors import ClusterError, HeadError, ProtocolError, UsageError
+from gputui.errors import ClusterError, HeadError, UsageError
 from gputui.model.snapshot import HostState, HostStatus
 from gputui.process.child import signal_name
 from gputui.process.procfs import IS_LINUX, environment
@@ -61,10 +61,7 @@ class HeadProcess(subprocess.Popen[bytes]):
             raise HeadError(f"the head ended as it started ({how}) {last_log_lines}".rstrip())
         self.stdout.close()
         self.stderr.close()
-        try:
-            message: ToStarter = decode(line, ToStarter)
-        except ProtocolError as error:
-            raise HeadError(str(error)) from error
+        message: ToStarter = decode(line, ToStarter)
         if isinstance(message, Refused):
             raise HeadError(message.reason)
         return message.socket

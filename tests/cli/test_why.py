@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gputui.cli.bundle import pack, without_secrets
+from gputui.cli.why import pack, without_secrets
 from gputui.model.snapshot import (
     ClusterState,
     Event,
@@ -20,6 +20,7 @@ from gputui.model.snapshot import (
     Severity,
     Snapshot,
 )
+from gputui.protocol.frontend import EventHappened, SnapshotTaken
 from gputui.protocol.shared import LogLines
 from tests.system.conftest import Command, gputui  # noqa: F401
 
@@ -56,7 +57,7 @@ def test_a_bundle_has_everything_that_explains_and_no_secret(
     event = Event(1, 0.0, Severity.INFO, "cluster", "started", text)
     lines = LogLines("h:cpu0", tuple(text.split("\n")), 0.0)
     path = tmp_path / "bundle.tar.gz"
-    pack(str(path), {"verdicts": [text]}, snapshot, [event], [lines])
+    pack(str(path), {"verdicts": [text]}, [SnapshotTaken(snapshot), EventHappened(event), lines])
     assert path.stat().st_mode & 0o777 == 0o600
     with tarfile.open(path) as bundle:
         found = {each.name: bundle.extractfile(each) for each in bundle}
