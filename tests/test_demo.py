@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from gputui.demo import Shape
+from gputui.demo import shape
 from gputui.demo.cluster import Demo
 from gputui.errors import HeadError, UsageError
 from gputui.model.snapshot import HostState, RunState, Snapshot, WorkerState
 from gputui.protocol.frontend import (
     Adapt,
     AddWorkers,
-    Answer,
     CancelRun,
     Done,
     Previewed,
@@ -40,7 +39,7 @@ STARTED = 20.0
 @pytest.fixture
 def calm() -> Iterator[Timelapse]:
     """Return a cluster in which all is up."""
-    one = Timelapse(Shape(2, 4), seed=3, troubles=False, pace=0.0)
+    one = Timelapse((2, 4), seed=3, troubles=False, pace=0.0)
     one.until(lambda snapshot: snapshot.workers_up == 8)
     yield one
     one.close()
@@ -49,7 +48,7 @@ def calm() -> Iterator[Timelapse]:
 @pytest.fixture
 def troubled() -> Iterator[Timelapse]:
     """Return a cluster of which some hosts are refused."""
-    one = Timelapse(Shape(16, 1), seed=1)
+    one = Timelapse((16, 1), seed=1)
     yield one
     one.close()
 
@@ -63,7 +62,7 @@ def names(snapshot: Snapshot) -> set[str]:
 
 
 def life(seed: int) -> list[tuple[str, ...]]:
-    one = Timelapse(Shape(8, 2), seed=seed).to(30)
+    one = Timelapse((8, 2), seed=seed).to(30)
     one.close()
     return [(str(e.at), e.subject, e.kind, e.text) for e in one.events if "run" not in e.subject]
 
@@ -103,7 +102,7 @@ def test_a_refused_host_says_where_why_and_what_to_do_and_one_that_mends_comes_u
 
 
 def test_every_way_to_be_refused_is_one_that_the_fleet_knows() -> None:
-    one = Timelapse(Shape(160, 1), seed=1, questions=False)
+    one = Timelapse((160, 1), seed=1)
     snapshot = one.until(lambda snapshot: len(in_state(snapshot, HostState.FAILED)) == 4)
     assert {host.failed_stage for host in snapshot.hosts} - {""} == {
         "connecting",
@@ -112,19 +111,6 @@ def test_every_way_to_be_refused_is_one_that_the_fleet_knows() -> None:
         "checking",
     }
     one.close()
-
-
-@pytest.mark.parametrize(("text", "state"), [("yes", HostState.READY), (None, HostState.FAILED)])
-def test_a_host_with_an_unknown_key_waits_for_the_answer(
-    troubled: Timelapse, text: str | None, state: HostState
-) -> None:
-    troubled.to(STARTED)
-    (question,) = troubled.questions
-    assert "SHA256:" in question.text
-    assert troubled.snapshot
-    assert question.host in in_state(troubled.snapshot, HostState.AUTHENTICATING)
-    troubled.link.send(Answer(question.question, text))
-    troubled.until(lambda snapshot: question.host in in_state(snapshot, state))
 
 
 def test_every_gpu_of_a_ready_host_has_a_worker(calm: Timelapse) -> None:
@@ -136,7 +122,7 @@ def test_every_gpu_of_a_ready_host_has_a_worker(calm: Timelapse) -> None:
 
 
 def test_some_gpus_are_other_peoples_and_get_no_worker() -> None:
-    one = Timelapse(Shape(4, 4), seed=3).to(STARTED)
+    one = Timelapse((4, 4), seed=3).to(STARTED)
     (host,) = (host for host in one.snapshot.hosts if any(d.claim for d in host.devices))
     claimed = {device.short_name: device.claim.user for device in host.devices if device.claim}
     assert claimed == {"gpu1": "mira", "gpu2": "jon"}
@@ -218,7 +204,7 @@ def test_what_cannot_be_done_is_refused_with_a_reason(calm: Timelapse, request_:
 
 @pytest.mark.slow
 def test_every_alarm_can_be_seen_in_the_first_five_minutes() -> None:
-    one = Timelapse(Shape(16, 2), seed=2, questions=False).to(260)
+    one = Timelapse((16, 2), seed=2).to(260)
     seen = {event.text.partition(":")[0] for event in one.events if event.kind == "alarm"}
     assert seen >= {"used by others", "wrong GPU", "throttled", "ECC errors", "GPU lost"}
     kinds = {event.kind for event in one.events}
@@ -251,7 +237,7 @@ async def test_it_ends_with_its_link_and_leaves_no_file_and_no_task(
     for variable in ("XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_CACHE_HOME", "HOME"):
         monkeypatch.setenv(variable, str(tmp_path))
     before = asyncio.all_tasks()
-    link = await Demo(Shape(4, 2), pace=0.0).open()
+    link = await Demo((4, 2), pace=0.0).open()
     async for message in link.messages():
         if isinstance(message, SnapshotTaken) and message.snapshot.workers_up:
             break
@@ -263,7 +249,7 @@ async def test_it_ends_with_its_link_and_leaves_no_file_and_no_task(
 @pytest.mark.parametrize("text", ["", "8", "x8", "0x8", "8x", "-1x4", "9999x8", "4x65", "axb"])
 def test_a_size_that_is_none_is_a_usage_error(text: str) -> None:
     with pytest.raises(UsageError, match="--demo"):
-        Shape.parse(text)
+        shape(text)
 
 
 def test_the_demo_loads_neither_dask_nor_ssh_nor_the_screen() -> None:

@@ -12,10 +12,9 @@ from typing import Any, TypeVar
 from unittest.mock import patch
 
 from gputui.client.head_connection import HeadConnection
-from gputui.demo import Shape
 from gputui.demo.cluster import Demo
 from gputui.model.snapshot import Event, Snapshot
-from gputui.protocol.frontend import Asked, EventHappened, Request, SnapshotTaken, ToFrontend
+from gputui.protocol.frontend import EventHappened, Request, SnapshotTaken, ToFrontend
 
 START = 1_767_225_600.0
 """2026-01-01 00:00 UTC."""
@@ -53,13 +52,13 @@ class LeapingLoop(asyncio.SelectorEventLoop):
 class Timelapse:
     """A simulated cluster, lived through in steps, and what its screen received."""
 
-    def __init__(self, shape: Shape, **options: Any) -> None:
+    def __init__(self, shape: tuple[int, int], **options: Any) -> None:
         self.messages: list[ToFrontend] = []
         self.loop = LeapingLoop()
         self._reading: asyncio.Task[None] | None = None
         self.link = self.run(self._open(shape, options))
 
-    async def _open(self, shape: Shape, options: dict[str, Any]) -> HeadConnection:
+    async def _open(self, shape: tuple[int, int], options: dict[str, Any]) -> HeadConnection:
         link = await Demo(shape, **options).open()
         self._reading = asyncio.create_task(self._read(link))
         return link
@@ -105,11 +104,6 @@ class Timelapse:
     def events(self) -> list[Event]:
         """What happened."""
         return [m.event for m in self.messages if isinstance(m, EventHappened)]
-
-    @property
-    def questions(self) -> list[Asked]:
-        """What was asked."""
-        return [m for m in self.messages if isinstance(m, Asked)]
 
     def close(self) -> None:
         """End the cluster."""

@@ -38,14 +38,13 @@ from gputui.protocol.connection_file import find_cluster
 
 if TYPE_CHECKING:
     from gputui.client.remote_head import RemoteHead
-    from gputui.demo import Shape
     from gputui.runs.run import OpenCluster, RunRequest
     from gputui.tui.attachment import StartOptions
 
 Prepared = Callable[[], Coroutine[object, object, int]]
 """Computes, and returns the exit code; its arguments are all that the options asked for."""
 
-FIRST_DEMO = "16x8"
+FIRST_DEMO = (16, 8)
 SCREEN_IDLE_S = 3600.0
 """A cluster that a screen left running ends after so long without a frontend or a run."""
 
@@ -381,9 +380,9 @@ def prepare_screen(given: Mapping[str, str], options: Mapping[str, Any]) -> Call
     refuse_elsewhere(given, options)
     look = {name: options[name] for name in ("theme", "only_ascii", "readonly")}
     if options["demo"] is not None:
-        from gputui.demo import Shape
+        from gputui.demo import shape
 
-        opening = partial(opened_demo, Shape.parse(options["demo"]), options["seed"])
+        opening = partial(opened_demo, shape(options["demo"]), options["seed"])
         return partial(show, opening, look, simulated=True)
     if options["attach"]:
         return partial(show_running, options["attach"], look)
@@ -414,11 +413,11 @@ def need_terminal() -> None:
         )
 
 
-async def opened_demo(shape: "Shape", seed: int) -> Any:
+async def opened_demo(shape: tuple[int, int], seed: int) -> Any:
     """Start simulated hosts; returns the connection to their head."""
     from gputui.demo.cluster import Demo
 
-    return await Demo(shape, seed=seed, questions=False).open()
+    return await Demo(shape, seed=seed).open()
 
 
 def show_running(name: str | None, options: Mapping[str, Any]) -> int:
@@ -464,7 +463,7 @@ def show_started(hosts: HostsInput, options: Mapping[str, Any]) -> int:
     def begin(kind: str, text: str) -> Callable[[], Awaitable[Any]]:
         """Return a function that opens the hosts chosen in place of this machine."""
         if kind == "demo":
-            return partial(opened_demo, Shape.parse(FIRST_DEMO), 0)
+            return partial(opened_demo, FIRST_DEMO, 0)
         if kind in ("ssh", "file"):
             read = read_hosts(text if kind == "file" else text.replace("\n", ";"))
             chosen[0] = read if read.source else replace(read, name="ssh")
@@ -474,7 +473,6 @@ def show_started(hosts: HostsInput, options: Mapping[str, Any]) -> int:
     # Devices that a driver of NVIDIA's made, without asking it.
     gpus_here = any(Path("/dev").glob("nvidia[0-9]*")) or Path("/dev/dxg").exists()
     if options["hosts"] is None and not (options["name"] or running or gpus_here):
-        from gputui.demo import Shape
         from gputui.tui.attachment import StartOptions
 
         first = StartOptions(named_hosts(), begin)

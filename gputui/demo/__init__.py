@@ -2,13 +2,12 @@
 
 The head, its fleet, events, alarms and requests are those of every cluster. What is simulated:
 the agents of the hosts, the way to them, and their GPUs (`simulated_agent.py`, `devices.py`), the
-scheduler (`simulated_scheduler.py`), runs and their tasks (`simulated_runs.py`), and what goes
-wrong (`troubles.py`). `cluster.py` puts them together in one
-process, over channels in memory. Nothing here reaches any machine, or writes a file.
+scheduler (`simulated_scheduler.py`), runs and their tasks (`simulated_runs.py`). `cluster.py` puts
+them together in one process, over channels in memory, and has things go wrong. Nothing here reaches
+any machine, or writes a file.
 """
 
 import re
-from dataclasses import dataclass
 
 from gputui.errors import UsageError
 
@@ -16,26 +15,18 @@ MOST_HOSTS, MOST_GPUS = 4096, 64
 """Of a cluster, and of a host."""
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """The size of a simulated cluster.
+def shape(text: str) -> tuple[int, int]:
+    """Read `HOSTSxGPUS`, the numbers of hosts and of each one's GPUs; raises UsageError.
 
-    >>> Shape.parse("125x8")
-    Shape(hosts=125, gpus_per_host=8)
+    >>> shape("125x8")
+    (125, 8)
     """
-
-    hosts: int
-    gpus_per_host: int
-
-    @classmethod
-    def parse(cls, text: str) -> "Shape":
-        """Read `HOSTSxGPUS`; raises UsageError where it is something else."""
-        numbers = re.fullmatch(r"([0-9]{1,9})x([0-9]{1,9})", text.lower())
-        if numbers:
-            shape = cls(int(numbers[1]), int(numbers[2]))
-            if 1 <= shape.hosts <= MOST_HOSTS and 1 <= shape.gpus_per_host <= MOST_GPUS:
-                return shape
-        raise UsageError(
-            f"--demo {text}: write HOSTSxGPUS, such as 125x8: "
-            f"1 to {MOST_HOSTS:,} hosts of 1 to {MOST_GPUS} GPUs"
-        )
+    numbers = re.fullmatch(r"([0-9]{1,9})x([0-9]{1,9})", text.lower())
+    if numbers:
+        hosts, gpus = int(numbers[1]), int(numbers[2])
+        if 1 <= hosts <= MOST_HOSTS and 1 <= gpus <= MOST_GPUS:
+            return hosts, gpus
+    raise UsageError(
+        f"--demo {text}: write HOSTSxGPUS, such as 125x8: "
+        f"1 to {MOST_HOSTS:,} hosts of 1 to {MOST_GPUS} GPUs"
+    )

@@ -18,7 +18,7 @@ from gputui.agent.packages import installed
 from gputui.demo.devices import SimulatedGpu
 from gputui.demo.simulated_runs import Stage
 from gputui.fleet.session import AgentChannel, OpenedAgent
-from gputui.fleet.stages import Question, Stages
+from gputui.fleet.stages import Stages
 from gputui.model.examination import ExaminedHost, ExaminedWorker, ThreadStack
 from gputui.model.hosts import Host
 from gputui.model.plan import WorkerSpec
@@ -126,8 +126,6 @@ class SimulatedAgent:
         """In which stage SSH is refused, the reason, the hint, and what ssh said."""
         self.mends = False
         """Whether SSH is refused only once."""
-        self.fingerprint = ""
-        """Of its host key, where that is not known yet."""
         self.packages: tuple[tuple[str, str], ...] = PACKAGES
         self._pids = 1000 * number
         self._follows = False
@@ -383,21 +381,7 @@ class SimulatedHosts:
                     _, reason, hint, said = agent.refused
                     agent.refused = None if agent.mends else agent.refused
                     raise stages.error(reason, hint, stderr_tail=(said,))
-                if agent.fingerprint and state is HostState.AUTHENTICATING:
-                    await self._ask(agent, stages)
         return OpenedAgent(AgentChannel(agent.connect()), "10.0.0.1", agent.address)
-
-    async def _ask(self, agent: SimulatedAgent, stages: Stages) -> None:
-        key = f"ED25519 SHA256:{agent.fingerprint}"
-        text = (
-            f"The key of {agent.host} is not known.\n{key}\n"
-            "Is this the host, and shall its key be added to known_hosts?"
-        )
-        if await stages.ask(Question("host-key", text, False)) not in ("y", "yes"):
-            scan = f"ssh-keyscan {agent.host} >> ~/.ssh/known_hosts"
-            hint = f"{scan}, after comparing the fingerprint"
-            raise stages.error(f"unknown host key {key}", hint)
-        agent.fingerprint = ""
 
     async def close(self) -> None:
         """Close nothing: the channels have nothing in common."""

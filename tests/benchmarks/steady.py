@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from gputui.demo import Shape
+from gputui.demo import shape
 from gputui.head.cluster_view import HISTORY_AFTER_S
 from gputui.model.readings import (
     Claim,
@@ -243,9 +243,9 @@ LOADS: dict[str, Callable[[Timelapse], Iterator[list[ToFrontend]]]] = {
 }
 
 
-def live(shape: Shape, load: str) -> Timelapse:
+def live(shape: tuple[int, int], load: str) -> Timelapse:
     """Return a cluster that has lived for a while."""
-    lived = Timelapse(shape, troubles=load == "hour", questions=False)
+    lived = Timelapse(shape, troubles=load == "hour")
     if load == "hour":
         lived.link.send(SubscribeLogs(True))
     return lived.to(LIVED_S)
@@ -279,5 +279,5 @@ async def serve(lived: Timelapse, socket: Path, load: str) -> None:
 if __name__ == "__main__":
     asked_load, size, path = sys.argv[1:]
     gc.disable()  # nothing here is garbage in cycles, and what is served must not come late
-    with contextlib.closing(live(Shape.parse(size), asked_load)) as cluster:
+    with contextlib.closing(live(shape(size), asked_load)) as cluster:
         asyncio.run(serve(cluster, Path(path), asked_load))

@@ -18,7 +18,6 @@ from typing import Any
 
 import psutil
 
-from gputui.demo import Shape
 from gputui.demo.cluster import Demo
 from gputui.head.certificate import make_certificate
 from gputui.protocol.agent import (
@@ -84,7 +83,7 @@ def rss_mib(pid: int) -> float:
 
 async def head_by_hour(hours: int, clock: Clock) -> None:
     """Print the resident bytes after each hour, with a screen that looks on."""
-    demo = Demo(Shape(2, 4), seed=1, troubles=False, questions=False, pace=1.0)
+    demo = Demo((2, 4), seed=1, troubles=False, pace=1.0)
     link = await demo.open()
     passed, snapshots, due = 0, 0, clock.now + HOUR_S
     async for message in link.messages():

@@ -7,7 +7,6 @@ from textual.events import Paste
 from textual.pilot import Pilot
 
 from gputui.client.head_connection import HeadConnection
-from gputui.demo import Shape
 from gputui.demo import cluster as simulated
 from gputui.errors import UsageError
 from gputui.tui.app import ScreenApp
@@ -19,10 +18,14 @@ class Demo:
     """A simulated cluster that is up, and a screen on it."""
 
     def __init__(
-        self, shape: Shape | None = None, *, readonly: bool = False, troubles: bool = False
+        self,
+        shape: tuple[int, int] = (2, 4),
+        *,
+        readonly: bool = False,
+        troubles: bool = False,
     ) -> None:
         self.cluster: simulated.Demo
-        self._shape, self._troubles = shape or Shape(2, 4), troubles
+        self._shape, self._troubles = shape, troubles
         self.app = ScreenApp(self._open, readonly=readonly)
 
     async def _open(self) -> HeadConnection:
@@ -233,20 +236,8 @@ async def test_a_megabyte_pasted_into_the_filter_is_cut() -> None:
 
 
 async def test_the_start_view_shows_a_refused_host_and_tries_it_again() -> None:
-    demo = Demo(Shape(8, 1), troubles=True)
+    demo = Demo((8, 1), troubles=True)
     async with demo.app.run_test(size=(120, 40)) as pilot:
         await until(pilot, lambda: "failed" in seen(pilot))
-        await until(pilot, lambda: "[n] no" in seen(pilot))
-        await pilot.press("n")
-        await until(pilot, lambda: not in_dialog(pilot))
         await pilot.press("0", *":retry", "enter")
         await until(pilot, lambda: "again" in seen(pilot))
-
-
-async def test_a_host_key_is_asked_about_and_a_yes_brings_the_host_up() -> None:
-    demo = Demo(Shape(8, 1), troubles=True)
-    async with demo.app.run_test(size=(120, 40)) as pilot:
-        await until(pilot, lambda: "yes, and remember it" in seen(pilot))
-        await pilot.press("y")
-        await until(pilot, lambda: not demo.app.watched.questions)
-        assert not demo.cluster.head.questions.open

@@ -9,7 +9,6 @@ from textual.pilot import Pilot
 
 from gputui.client.head_connection import HeadConnection
 from gputui.client.sources import named_hosts
-from gputui.demo import Shape
 from gputui.demo.cluster import Demo
 from gputui.errors import UsageError
 from gputui.tui.app import ScreenApp
@@ -32,7 +31,7 @@ class Started:
         self.begun.append((kind, text))
 
         async def open_connection() -> HeadConnection:
-            return await Demo(Shape(2, 4), questions=False, pace=0.0).open()
+            return await Demo((2, 4), pace=0.0).open()
 
         return open_connection
 

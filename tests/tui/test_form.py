@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from gputui.demo import Shape
 from gputui.errors import PresetError
 from gputui.presets import Machine, Memory, Outcome, Parameter, Preset
 from gputui.presets.job import Job
@@ -91,7 +90,7 @@ def test_a_value_with_spaces_is_quoted_in_the_command() -> None:
 
 
 def test_the_machine_is_what_the_workers_that_are_up_have() -> None:
-    one = Timelapse(Shape(2, 4), troubles=False)
+    one = Timelapse((2, 4), troubles=False)
     assert machine_of(one.until(lambda snapshot: True)) is None
     machine = machine_of(one.until(lambda snapshot: snapshot.workers_up == 8))
     one.close()
