@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -31,7 +32,7 @@ def loan() -> Iterator[Loan]:
 def test_what_was_packed_is_put_together_again(loan: Loan, check: bool) -> None:
     loan.check = check
     packed = pack({"array": ARRAY, "text": "text"}, loan)
-    value = unpack(packed, loan.ticket, {})
+    value = unpack(packed, loan.ticket)
     assert isinstance(value, dict)
     np.testing.assert_array_equal(value["array"], ARRAY)
     assert value["text"] == "text"
@@ -50,9 +51,21 @@ def test_what_was_packed_is_put_together_again(loan: Loan, check: bool) -> None:
 )
 def test_a_view_of_memory_arrives_as_one(loan: Loan, view: memoryview) -> None:
     packed = pack([view], loan)
-    [taken] = unpack(packed, loan.ticket, {})
+    [taken] = unpack(packed, loan.ticket)
     assert isinstance(taken, memoryview)
     assert (taken.format, taken.shape, taken == view) == (view.format, view.shape, True)
+
+
+def test_what_was_lent_is_mapped_as_long_as_it_is_used_and_keeps_no_descriptor(loan: Loan) -> None:
+    unpack(pack("opens the page of loans", loan), loan.ticket)
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    packed = pack([ARRAY, ARRAY + 1], loan)
+    value = unpack(packed, loan.ticket)
+    loan.release()
+    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+    assert Path("/proc/self/maps").read_text().count("memfd:gputui-array") == 2
+    del value
+    assert "memfd:gputui-array" not in Path("/proc/self/maps").read_text()
 
 
 def test_a_buffer_that_was_changed_on_the_way_is_found_by_its_checksum(loan: Loan) -> None:
@@ -61,14 +74,14 @@ def test_a_buffer_that_was_changed_on_the_way_is_found_by_its_checksum(loan: Loa
     [shared] = [part for part in packed if isinstance(part, SharedBuffer)]
     os.pwrite(shared.descriptor, b"\xff", 0)
     with pytest.raises(OSError, match="differs from what was lent"):
-        unpack(packed, loan.ticket, {})
+        unpack(packed, loan.ticket)
 
 
 def test_what_its_owner_let_go_of_meanwhile_does_not_count(loan: Loan) -> None:
     packed = pack(ARRAY[:10], loan)
     loan.release()
     with pytest.raises(NotHeldError):
-        unpack(packed, loan.ticket, {})
+        unpack(packed, loan.ticket)
 
 
 def test_a_location_that_says_anything_but_a_location_is_none() -> None:
@@ -152,7 +165,7 @@ def test_a_frame_of_cudf_goes_buffer_by_buffer_wherever_it_is_nested(
     loan.check = True
     packed = pack({"nested": [Frame(columns)]}, loan)
     assert [type(part) is SharedBuffer for part in packed] == [False, False, True]
-    value = unpack(packed, loan.ticket, {})
+    value = unpack(packed, loan.ticket)
     assert isinstance(value, dict)
     assert value["nested"][0].columns == columns
     assert waits

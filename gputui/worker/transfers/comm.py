@@ -3,7 +3,7 @@
 It differs from Dask's for one exchange only, a `get_data` between two workers near each other:
 
     reader                                    owner
-    get_data, keys, spare files    ──────▶
+    get_data, keys                 ──────▶
                                    ◀──────    OK, values packed; what they lend is held
     copy, look whether it is held
     "OK" or AsBytes                ──────▶release; after AsBytes send the values as Dask does
@@ -14,7 +14,6 @@ Seam: Dask's comm registry; written for distributed 2026.7.1 and 2026.8.
 """
 
 import asyncio
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -23,7 +22,6 @@ import dask.config
 from distributed.comm.tcp import TLS
 from distributed.protocol.serialize import Serialize
 from distributed.sizeof import safe_sizeof
-from tornado.ioloop import PeriodicCallback
 
 from gputui.engine.overrides import overriding
 from gputui.engine.tls import guard_ports
@@ -38,19 +36,9 @@ from gputui.worker.transfers.cuda_ipc import (
 )
 from gputui.worker.transfers.loans import Location, Page, Ticket, came, moved, say_once
 from gputui.worker.transfers.packing import Parts, pack, unpack, worth_lending
-from gputui.worker.transfers.shared_memory import (
-    KEPT_BYTES,
-    KEPT_S,
-    KEPT_SHARE,
-    MappedFile,
-    Offer,
-    mapped_files,
-    parse_offers,
-)
 
 THREADS = 4
 CLOSE = "gputui_close_mapping"
-OFFERS = "gputui_offers"
 ANSWER_S, AGAIN_S = 10.0, 0.2
 
 _threads = ThreadPoolExecutor(THREADS, "gputui-transfers")
@@ -116,12 +104,8 @@ class WorkerComm(TLS):  # type: ignore[misc]
     _loan: Loan | None = None
     _answer: Any = None
     """As owner: the answer as Dask would send it."""
-    _offers: Sequence[Offer] = ()
-    """As owner: the files that the reader offered."""
     _asks = False
     """As reader: whether the next message answers a get_data."""
-    _offered: dict[int, MappedFile] | None = None
-    """As reader, while the next message answers a get_data: the offered files."""
 
     def handshake_info(self) -> dict[str, Any]:
         """Return Dask's own handshake, and this end's location if it lends."""
@@ -134,9 +118,6 @@ class WorkerComm(TLS):  # type: ignore[misc]
             if msg.get("op") == "get_data":
                 came(Way.CONNECTION)
                 self._asks = True
-                if self._near():
-                    self._offered = mapped_files.offered()
-                    msg = {**msg, OFFERS: [each.offer for each in self._offered.values()]}
             elif self._asked and msg.get("status") == "OK" and serializers is None:
                 msg = await self._lend(msg)
         self._asked = None
@@ -150,15 +131,11 @@ class WorkerComm(TLS):  # type: ignore[misc]
         """Read a message; an answer with its values put together."""
         if self._loan:
             return await self._read_after_lending(deserializers)
-        offered, self._offered = self._offered, None
         asks, self._asks = self._asks, False
-        if offered is not None:
-            return await self._read_lent(offered, deserializers)
-        msg = await super().read(deserializers)
         if asks:
-            return _counted(msg)
+            return await self._read_lent(deserializers)
+        msg = await super().read(deserializers)
         if isinstance(msg, dict) and msg.get("op") == "get_data":
-            self._offers = parse_offers(msg.pop(OFFERS, ()))
             self._asked = msg if self._near() else None
         return msg
 
@@ -194,7 +171,7 @@ class WorkerComm(TLS):  # type: ignore[misc]
             say_once(f"values go as bytes: {error}")
             return msg
         reader = Reader(address or "", there)
-        loan = Loan(_side.page, ticket, reader, maps_device, _side.check, list(self._offers))
+        loan = Loan(_side.page, ticket, reader, maps_device, _side.check)
         work = _threads.submit(_lent, values, loan)
         try:
             lent = await asyncio.wrap_future(work)
@@ -218,21 +195,14 @@ class WorkerComm(TLS):  # type: ignore[misc]
         finally:
             self._release()
 
-    async def _read_lent(self, offered: dict[int, MappedFile], deserializers: Any) -> Any:
+    async def _read_lent(self, deserializers: Any) -> Any:
         """Read an answer and rebuild lent values; request those again that cannot be rebuilt."""
-        try:
-            msg = _counted(await super().read(deserializers))
-        except BaseException:
-            mapped_files.drop(offered.values())  # the owner may be writing into them still
-            raise
+        msg = _counted(await super().read(deserializers))
         data = msg.get("data") if isinstance(msg, dict) else None
         if not isinstance(data, dict) or not any(isinstance(v, Lent) for v in data.values()):
-            mapped_files.give_back(offered.values())
             return msg
-        work = _threads.submit(_put_together, data, offered)
-        work.add_done_callback(lambda _: mapped_files.give_back(offered.values()))
         try:
-            taken = await asyncio.wrap_future(work)
+            taken = await asyncio.wrap_future(_threads.submit(_put_together, data))
         except Exception as error:
             say_once(f"values come as bytes: {type(error).__name__}: {error}")
             again = AsBytes(maps_device=not isinstance(error, NoMappingError))
@@ -246,9 +216,6 @@ class WorkerComm(TLS):  # type: ignore[misc]
         loan, self._loan, self._answer = self._loan, None, None
         if loan:
             loan.release()
-        offered, self._offered = self._offered, None
-        if offered:
-            mapped_files.drop(offered.values())
 
 
 def _lent(values: dict[Any, Any], loan: Loan) -> dict[Any, Any]:
@@ -273,26 +240,16 @@ def _counted(msg: Any) -> Any:
     return msg
 
 
-def _put_together(data: dict[Any, Any], offered: dict[int, MappedFile]) -> dict[Any, Any]:
+def _put_together(data: dict[Any, Any]) -> dict[Any, Any]:
     return {
-        key: unpack(value.parts, value.ticket, offered) if isinstance(value, Lent) else value
+        key: unpack(value.parts, value.ticket) if isinstance(value, Lent) else value
         for key, value in data.items()
     }
 
 
 def serve_readers(worker: Any) -> None:
-    """Have a worker close mappings when owners ask it to, and ask its own readers likewise.
-
-    Files kept for reuse are closed after a while.
-    """
+    """Have a worker close mappings when owners ask it to, and ask its own readers likewise."""
     loop = asyncio.get_running_loop()
-
-    def trim() -> None:
-        _threads.submit(mapped_files.trim)
-
-    worker.periodic_callbacks["gputui-trim"] = PeriodicCallback(trim, 1000 * KEPT_S / 2)
-    limit = worker.memory_manager.memory_limit
-    mapped_files.most_bytes = limit // KEPT_SHARE if limit else KEPT_BYTES
     asking = Background(lambda what, error: None)  # the memory stays mapped until the worker ends
 
     async def close(pid: int, page_file: int, buffer_id: int) -> None:

@@ -20,7 +20,6 @@ from dataclasses import dataclass, field
 from gputui.model.usage import Way
 from gputui.worker.cuda import Driver, driver
 from gputui.worker.transfers.loans import Location, Page, Ticket, came, check_held, say_once
-from gputui.worker.transfers.shared_memory import Offer
 
 DEVICE_FROM_BYTES = 2**16
 """From which a device array is faster by a handle than through host memory."""
@@ -148,8 +147,6 @@ class Loan:
     """Whether the reader can map memory of this device."""
     check: bool
     """Whether a checksum is stated."""
-    offers: list[Offer] = field(default_factory=list)
-    """The reader's own files, for host buffers."""
     pool: Allocations = allocations
     device: Driver = driver
     kept: list[object] = field(default_factory=list)

@@ -5,10 +5,20 @@ hand out their buffers by themselves; the arrays of CuPy, cuDF and torch are red
 a function that rebuilds it and its bytes: a `MappedBytes`, from which the reader copies on the
 device, or where that cannot be, a host buffer. What is lent goes as a descriptor or a handle, what
 is small goes along. Runs off the event loop, and imports no library before there is an array of it.
+
+A host buffer goes through a memory file in no folder: its owner writes it, which allocates the
+pages, so that a machine without memory answers with an error where a store into a mapping would end
+the process by SIGBUS; its reader maps it. The owner closes the file when the reader has it: the
+bytes count once. After any death the kernel frees a file with the last descriptor or mapping.
+Source: memfd_create(2).
 """
 
+import ctypes
 import io
+import mmap
+import os
 import pickle
+import weakref
 import zlib
 from dataclasses import dataclass
 from typing import Any
@@ -20,23 +30,26 @@ from dask.sizeof import sizeof
 from gputui.engine.device_arrays import buffer_on_host, on_device, on_host
 from gputui.model.usage import Way
 from gputui.worker.cuda import driver
-from gputui.worker.transfers import shared_memory
 from gputui.worker.transfers.cuda_ipc import DEVICE_FROM_BYTES, Loan, MappedBytes, mappings
-from gputui.worker.transfers.loans import Ticket, check_held, moved
-from gputui.worker.transfers.shared_memory import MappedFile, mapped_files
+from gputui.worker.transfers.loans import Location, Ticket, came, check_held, moved
 
 HOST_FROM_BYTES = 2**22
 """From which a host buffer is faster through memory that both map than over TLS."""
 MOST_FILES = 128
 """In one loan, each with a descriptor; buffers after these go along."""
+NAME = "gputui-array"
+MAP_FAILED = ctypes.c_void_p(-1).value
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *(ctypes.c_int,) * 3, ctypes.c_long)
+_libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 
 
 @dataclass(frozen=True, slots=True)
 class SharedBuffer:
-    """A host buffer in a memory file."""
+    """A host buffer in a memory file of its owner's."""
 
-    offered: bool
-    """Whether it is the reader's file, or a new one of its owner's."""
     descriptor: int
     size: int
     checksum: int | None
@@ -60,15 +73,46 @@ def _part(buffer: pickle.PickleBuffer, loan: Loan) -> SharedBuffer | pickle.Pick
     if raw.nbytes < HOST_FROM_BYTES or len(loan.descriptors) >= MOST_FILES:
         return buffer
     checksum = zlib.crc32(raw) if loan.check else None
-    place = shared_memory.put_into(loan.offers, loan.reader.location, raw)
-    if place is not None:
-        return SharedBuffer(True, place, raw.nbytes, checksum)
     try:
-        descriptor = shared_memory.put(raw)
+        descriptor = _put(raw)
     except OSError:
         return buffer
     loan.descriptors.append(descriptor)
-    return SharedBuffer(False, descriptor, raw.nbytes, checksum)
+    return SharedBuffer(descriptor, raw.nbytes, checksum)
+
+
+def _put(buffer: memoryview) -> int:
+    """Return the descriptor of a new memory file that holds these bytes; raises OSError."""
+    descriptor = os.memfd_create(NAME, os.MFD_CLOEXEC)
+    try:
+        written = 0
+        while written < buffer.nbytes:
+            written += os.write(descriptor, buffer[written:])
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _mapped(owner: Location, descriptor: int, size: int) -> memoryview:
+    """Map the file behind an owner's descriptor, for as long as the view lives; raises OSError.
+
+    Python's own mmap would keep a descriptor for each (until 3.13).
+    """
+    opened = owner.open(descriptor)
+    try:
+        if os.fstat(opened).st_size != size:
+            raise OSError(f"process {owner.pid} has another file behind {descriptor}")
+        access, flags = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED | mmap.MAP_POPULATE
+        address = _libc.mmap(None, size, access, flags, opened, 0)
+    finally:
+        os.close(opened)
+    if address == MAP_FAILED:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    memory = (ctypes.c_ubyte * size).from_address(address)
+    weakref.finalize(memory, _libc.munmap, address, size).atexit = False
+    came(Way.MEMORY_FILE, size)
+    return memoryview(memory).cast("B")
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
@@ -100,24 +144,19 @@ def worth_lending(value: object) -> bool:
     return int(sizeof(value)) >= DEVICE_FROM_BYTES
 
 
-def unpack(parts: Parts, ticket: Ticket, offered: dict[int, MappedFile]) -> object:
-    """Rebuild a value; raises OSError if its owner has released it, and whatever unpickling raises.
-    Removes the used files from `offered`.
-    """
-    pickled, *buffers = (_taken(part, ticket, offered) for part in parts)
+def unpack(parts: Parts, ticket: Ticket) -> object:
+    """Rebuild a value; raises OSError if its owner released it, and whatever unpickling does."""
+    pickled, *buffers = (_taken(part, ticket) for part in parts)
     value: object = pickle.loads(pickled, buffers=buffers)
     check_held(ticket)
     return value
 
 
-def _taken(part: SharedBuffer | Any, ticket: Ticket, offered: dict[int, MappedFile]) -> Any:
+def _taken(part: SharedBuffer | Any, ticket: Ticket) -> Any:
     if not isinstance(part, SharedBuffer):
         moved(Way.CONNECTION, memoryview(part).nbytes)
         return part
-    if part.offered:
-        view = mapped_files.view(offered.pop(part.descriptor), part.size)
-    else:
-        view = mapped_files.map(ticket.owner, part.descriptor, part.size)
+    view = _mapped(ticket.owner, part.descriptor, part.size)
     if part.checksum is not None and part.checksum != zlib.crc32(view):
         raise OSError(f"a host buffer of {part.size} bytes differs from what was lent")
     return view
