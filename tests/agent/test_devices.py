@@ -105,11 +105,6 @@ def test_an_older_driver_without_memory_version_2_still_tells_the_memory(nvml):
     assert reading.memory_used_bytes == 604 * MIB
 
 
-def test_an_older_driver_is_asked_for_the_temperature_in_the_older_way(nvml):
-    nvml.set(gpus=[{"unsupported": ["nvmlDeviceGetTemperatureV"], "temperature": 61}])
-    assert gpus()[0].read()[0].temperature_c == 61
-
-
 def test_a_lost_gpu_keeps_its_last_readings_and_comes_back(nvml):
     nvml.set(gpus=[{"utilization": 50}])
     (gpu,) = gpus()

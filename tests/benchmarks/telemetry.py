@@ -32,7 +32,7 @@ WORKERS = 8
 CALLS: tuple[tuple[str, tuple[Any, ...]], ...] = (
     ("nvmlDeviceGetUtilizationRates", ()),
     ("nvmlDeviceGetMemoryInfo", (0x02000028,)),
-    ("nvmlDeviceGetTemperatureV", (0,)),
+    ("nvmlDeviceGetTemperature", (0,)),
     ("nvmlDeviceGetPowerUsage", ()),
     ("nvmlDeviceGetClockInfo", (1,)),
     ("nvmlDeviceGetCurrentClocksEventReasons", ()),

@@ -247,7 +247,7 @@ class Gpu:
         return replace(
             self._read_memory(handle, self._slow),
             utilization_percent=None if utilization is None else utilization.gpu,
-            temperature_c=self._temperature(),
+            temperature_c=ask("nvmlDeviceGetTemperature", handle, 0),
             power_w=power_w,
             sm_clock_mhz=ask("nvmlDeviceGetClockInfo", handle, 1),
             throttle_reasons=tuple(why for bit, why in THROTTLE_REASONS.items() if bits & bit),
@@ -309,13 +309,6 @@ class Gpu:
         if info is None:
             info = self._ask("nvmlDeviceGetMemoryInfo", handle)
         return (None, None) if info is None else (int(info.total), int(info.used))
-
-    def _temperature(self) -> int | None:
-        """Return degrees Celsius; by the older call where the driver has only that."""
-        degrees: int | None = self._ask("nvmlDeviceGetTemperatureV", self.handle, 0)
-        if degrees is None:
-            degrees = self._ask("nvmlDeviceGetTemperature", self.handle, 0)
-        return degrees
 
     def _cpus(self) -> frozenset[int]:
         """Return the CPUs near the GPU that this process may use, or all that it may use."""
