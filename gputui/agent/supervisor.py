@@ -277,10 +277,10 @@ class Supervisor:
             case Ping(number=number):
                 self.send(Pong(number))
             case Configure(frontends=pids):
-                self._watch.processes.know_frontends(pids)
+                self._watch.processes.frontends = pids
                 await self._tell_facts()
             case KnowFrontends(pids=pids):
-                self._watch.processes.know_frontends(pids)
+                self._watch.processes.frontends = pids
             case Reach():
                 await self._try_port(message)
             case Listen():

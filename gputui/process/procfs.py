@@ -309,10 +309,7 @@ def started_by(pid: int, moment: float) -> bool:
     if not IS_LINUX:
         return exists(pid)
     process = process_stat(pid)
-    if process is None:
-        return False
-    age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - process.start_ticks / TICKS_PER_S
-    return time.time() - age_s < moment
+    return process is not None and boot_time() + process.start_ticks / TICKS_PER_S < moment
 
 
 @contextlib.contextmanager

@@ -72,7 +72,7 @@ def test_a_workers_child_without_the_id_is_ours(start):
     child = int(first_line(worker))
     processes = Processes("abc")
     assert processes.identify(child).owner is Owner.OTHER
-    processes.know_workers([worker.pid])
+    processes.workers = [worker.pid]
     assert processes.identify(child).owner is Owner.OURS
     assert processes.identify(worker.pid).owner is Owner.OURS
 
@@ -81,22 +81,14 @@ def test_a_frontend_and_what_it_starts_are_ours_while_it_is_attached(start):
     script = start(WITH_A_CHILD)
     child = int(first_line(script))
     processes = Processes("abc")
-    processes.know_frontends([script.pid])
+    processes.frontends = [script.pid]
     assert {processes.identify(each).owner for each in (script.pid, child)} == {Owner.OURS}
-    processes.know_frontends([])
+    processes.frontends = []
     assert processes.identify(script.pid).owner is Owner.OTHER
 
 
 def test_a_process_that_cannot_be_seen_is_of_an_unknown_owner():
     assert Processes("abc").identify(2**22 + 1) == unseen(2**22 + 1)
-
-
-def test_a_command_cannot_write_on_the_terminal_that_shows_it(start):
-    process = start(WAIT_FOR_END_OF_INPUT + "\n# \x1b[2J\n")
-    first_line(process)
-    command = Processes("abc").identify(process.pid).command
-    assert command is not None
-    assert command.isprintable()
 
 
 @pytest.fixture

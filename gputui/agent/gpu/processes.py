@@ -2,11 +2,11 @@
 
 A process is ours when it carries this cluster's id in its environment, or is one of the known
 workers and frontends or a descendant of one. One that /proc does not show (another pid namespace,
-hidepid) is of an unknown owner. What was found is kept by pid and start time.
+hidepid) is of an unknown owner.
 """
 
 import pwd
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -16,7 +16,6 @@ from gputui.process import procfs
 COMMAND_CHARACTERS = 160
 GENERATIONS = 64
 """How far up a process's ancestors are followed."""
-KEPT = 4096
 MPS_DAEMON = "nvidia-cuda-mps-control"
 """Its command line names it; the kernel's name for a process has 15 characters."""
 
@@ -30,48 +29,31 @@ class Processes:
     """Identifies processes for one cluster; may be asked from several threads."""
 
     def __init__(self, cluster_id: str) -> None:
+        self.workers: Collection[int] = ()
+        """The pids of the workers that run now."""
+        self.frontends: Collection[int] = ()
+        """The pids of the frontends that are attached now."""
+        self._booted_at = procfs.boot_time()
         self._mark = f"GPUTUI_CLUSTER={cluster_id}".encode()
-        self._workers: frozenset[int] = frozenset()
-        self._frontends: frozenset[int] = frozenset()
-        self._known: dict[tuple[int, int], DeviceProcess] = {}
-
-    def know_workers(self, pids: Iterable[int]) -> None:
-        """Take these as the workers that run now."""
-        workers = frozenset(pids)
-        if workers != self._workers:
-            self._workers = workers
-            self._known = {}
-
-    def know_frontends(self, pids: Iterable[int]) -> None:
-        """Take these as the frontends that are attached now."""
-        self._frontends = frozenset(pids)
-        self._known = {}
 
     def identify(self, pid: int) -> DeviceProcess:
         """Return a process with its owner, user and command, and without its memory."""
-        stat = procfs.process_stat(pid)
+        stat, uid = procfs.process_stat(pid), procfs.owner(pid)
         if stat is None:
             return unseen(pid)
-        known, key = self._known, (pid, stat.start_ticks)
-        if key not in known and len(known) >= KEPT:
-            known.clear()
-        found = known.get(key)
-        if found is None:
-            uid = procfs.owner(pid)
-            found = known[key] = DeviceProcess(
-                pid,
-                Owner.OURS if self._is_ours(pid) else Owner.OTHER,
-                None if uid is None else user_name(uid),
-                _command(pid) or f"[{one_line(stat.command)}]",
-                None,
-                procfs.boot_time() + stat.start_ticks / procfs.TICKS_PER_S,
-            )
-        return found
+        return DeviceProcess(
+            pid,
+            Owner.OURS if self._is_ours(pid) else Owner.OTHER,
+            None if uid is None else user_name(uid),
+            _command(pid) or f"[{one_line(stat.command)}]",
+            None,
+            self._booted_at + stat.start_ticks / procfs.TICKS_PER_S,
+        )
 
     def _is_ours(self, pid: int) -> bool:
         if self._mark in procfs.environment(pid):
             return True
-        ours = self._workers | self._frontends
+        ours = {*self.workers, *self.frontends}
         for _ in range(GENERATIONS):
             if pid in ours:
                 return True

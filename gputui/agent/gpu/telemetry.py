@@ -42,7 +42,7 @@ class TelemetryReader:
     def read(self, worker_pids: Mapping[str, int]) -> Telemetry:
         """Return everything as it is now; `worker_pids` are the running workers by name."""
         pids = worker_pids.values()
-        self._watch.processes.know_workers(pids)
+        self._watch.processes.workers = frozenset(pids)
         self._meters = {pid: self._meters.get(pid) or procfs.CpuMeter() for pid in pids}
         return Telemetry(
             at=time.time(),
