@@ -103,7 +103,7 @@ class DeviceReading:
 
     uuid: Name
     label: Name
-    """`0` for the GPU of NVML index 0, `0.2` for the instance 2 on it."""
+    """`0` for the first GPU that NVML lets this user open, `0.2` for the instance 2 on it."""
     name: Name
     memory_total_bytes: Bytes | None = None
     memory_used_bytes: Bytes | None = None

@@ -129,7 +129,11 @@ def test_a_gpu_that_is_lost_from_the_start_does_not_hide_the_others(nvml):
 def test_a_gpu_that_a_device_cgroup_hides_is_not_there(nvml):
     nvml.set(gpus=[{"forbidden": True}, {}])
     found, warnings = Nvml.open().gpus(lambda pid: replace(SOMEBODY, pid=pid))
-    assert ([gpu.label for gpu in found], warnings) == (["1"], [])
+    assert ([gpu.last[0].uuid for gpu in found], warnings) == (
+        ["GPU-00000001-0000-0000-0000-000000000000"],
+        [],
+    )
+    assert [gpu.label for gpu in found] == ["0"]  # as CUDA counts there
 
 
 def test_mig_instances_follow_their_gpu_which_is_then_not_usable(nvml):

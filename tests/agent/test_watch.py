@@ -101,7 +101,7 @@ def test_the_environment_decides_what_is_usable(nvml, watching):
 def test_indices_count_the_gpus_that_may_be_opened(nvml, watching):
     nvml.set(gpus=[{"forbidden": True}, {}, {}])
     watch = watching(environ={"CUDA_VISIBLE_DEVICES": "0"})
-    assert {device.label: device.usable for device in watch.devices()} == {"1": True, "2": False}
+    assert {device.label: device.usable for device in watch.devices()} == {"0": True, "1": False}
 
 
 def test_slurm_counts_by_device_file(nvml, watching):

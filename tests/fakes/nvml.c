@@ -5,13 +5,24 @@
  *   mig GPU INDEX UUID NAME MIB                  (an instance of a GPU, by its index)
  *   xid GPU NUMBER                               (each line is an event, once)
  *   hang FUNCTION                                (it returns when this line is gone)
+ * GPUs are hidden whose device file, nvidia0 and so on in the folder that MOCK_NVML_DEVICES names, a
+ * device control group keeps this process from.
  */
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { TIMEOUT = 10, OK = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6 };
+enum {
+    TIMEOUT = 10,
+    OK = 0,
+    INVALID_ARGUMENT = 2,
+    NOT_SUPPORTED = 3,
+    NO_PERMISSION = 4,
+    NOT_FOUND = 6
+};
 
 typedef struct {
     char uuid[96], name[96];
@@ -80,9 +91,18 @@ int nvmlDeviceGetCount_v2(unsigned *count) {
     *count = enter(__func__, 0, -1, &d);
     return OK;
 }
+static int hidden(unsigned index) {
+    char path[512];
+    int file;
+    if (!getenv("MOCK_NVML_DEVICES")) return 0;
+    snprintf(path, sizeof path, "%s/nvidia%u", getenv("MOCK_NVML_DEVICES"), index);
+    if ((file = open(path, O_RDONLY)) >= 0) close(file);
+    return file < 0 && errno == EPERM;
+}
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, Handle *found) {
     Handle handle = 1 + index * 100;
     LOOK;
+    if (hidden(index)) return NO_PERMISSION;
     *found = handle;
     return OK;
 }

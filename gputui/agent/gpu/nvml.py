@@ -125,15 +125,16 @@ class Nvml:
     def gpus(self, identify: Identify) -> tuple[list["Gpu"], list[str]]:
         """Return the GPUs in NVML's order, and a warning for each that cannot be used at all.
 
-        GPUs that this user may not open, because of a device cgroup, are left out.
+        GPUs that a device cgroup, as of a Slurm job, hides from this user are left out, and the
+        others counted without them, as CUDA and nvidia-smi count there.
         """
-        found, warnings = [], []
+        found, warnings, hidden = [], [], 0
         for index in range(self.ask("nvmlDeviceGetCount") or 0):
             try:
                 handle = self.pynvml.nvmlDeviceGetHandleByIndex(index)
-                found.append(Gpu(self, index, handle, identify))
+                found.append(Gpu(self, index - hidden, handle, identify))
             except self.pynvml.NVMLError_NoPermission:
-                continue
+                hidden += 1
             except (*self._failures, DevicesError) as error:
                 warnings.append(
                     f"GPU {index} cannot be used ({error}): reset it with "
