@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from gputui.model.readings import DeviceReading
 
 SLURM_VARIABLES = ("SLURM_STEP_GPUS", "SLURM_JOB_GPUS")
+GIVEN = ("CUDA_VISIBLE_DEVICES", "SLURM_GPUS_ON_NODE", *SLURM_VARIABLES)
 
 
 def selected(
@@ -26,7 +27,11 @@ def selected(
     ['GPU-b']
     >>> sorted(selected({"SLURM_JOB_GPUS": "0"}, gpus, {"0": 1, "1": 0}))
     ['GPU-b']
+    >>> selected({"SLURMD_NODENAME": "a1"}, gpus, {})
+    frozenset()
     """
+    if of_a_job_without_gpus(environ):
+        return frozenset()
     value = environ.get("CUDA_VISIBLE_DEVICES")
     if value is not None:
         return visible(value, devices)
@@ -67,6 +72,14 @@ def visible(value: str, devices: Sequence[DeviceReading]) -> frozenset[str]:
             break
         shown.update(_with_instances(device, devices))
     return frozenset(shown)
+
+
+def of_a_job_without_gpus(environ: Mapping[str, str]) -> bool:
+    """Return whether Slurm started this and gave it no GPU, which it says by setting nothing.
+
+    Source: `gres_common_gpu_set_env` in Slurm 22.05 to 26.05.
+    """
+    return "SLURMD_NODENAME" in environ and not any(name in environ for name in GIVEN)
 
 
 def ambiguous_order(environ: Mapping[str, str], devices: Sequence[DeviceReading]) -> bool:

@@ -59,6 +59,43 @@ def test_a_host_has_the_gpus_that_its_job_has_of_it(
     wait_until(lambda: not steps(slurm))
 
 
+@pytest.mark.skipif(COMPILER is None, reason="needs a C compiler")
+def test_a_job_has_its_own_gpus_and_not_those_of_another_job(
+    gputui: Command, slurm: Slurm, tmp_path: Path
+) -> None:
+    machine = Machine(tmp_path)
+    machine.set(GPUS)
+    half = ("-N1", "-w", "host1", "--gpus=2")
+    with slurm.allocation(*half), slurm.allocation(*half) as env:
+        said = ("sh", "-c", "echo $CUDA_VISIBLE_DEVICES")
+        words = ("@slurm", "--exec", "-n", "2", "--per", "gpu", "--json", "--", *said)
+        done = gputui.run_other(*gputui.words(*words), env=env | machine.env)
+        assert done.returncode == 0, done.stderr
+        assert [each["uuid"] for each in json.loads(done.stdout)["workers"]] == ["GPU-2", "GPU-3"]
+        assert "0 | 2" in done.stderr and "1 | 3" in done.stderr
+
+
+@pytest.mark.skipif(COMPILER is None, reason="needs a C compiler")
+def test_a_job_without_gpus_uses_none_of_its_nodes(
+    gputui: Command, slurm: Slurm, tmp_path: Path
+) -> None:
+    machine, script, out = Machine(tmp_path), tmp_path / "job.sh", tmp_path / "out"
+    machine.set(GPUS)
+    with slurm.allocation() as env:
+        gpus = gputui.words("@slurm", "--run", "smoke")
+        done = gputui.run_other(*gpus, env=env | machine.env)
+        assert done.returncode == 3 and "its Slurm job has no GPU of it" in done.stderr
+        line = "@slurm env.CUDA_VISIBLE_DEVICES=2"
+        given = gputui.words(
+            line, "--exec", "-n", "1", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES"
+        )
+        assert gputui.run_other(*given, env=env | machine.env).stdout == "2\n"
+    script.write_text(f"#!/bin/sh\n{sys.executable} -m gputui doctor localhost\n")
+    batch = ("sbatch", "-W", "-N1", f"--chdir={tmp_path}", f"--output={out}", str(script))
+    gputui.run_other(*batch, env=slurm.env | machine.env)
+    assert "its Slurm job has no GPU of it" in out.read_text()
+
+
 def test_a_run_in_a_job_uses_the_cpus_of_its_job_only(gputui: Command, slurm: Slurm) -> None:
     (gputui.folder / "where.py").write_text(
         "import os\nfrom dask.distributed import Client\n"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Generic, TypeVar
 
-from gputui.agent.allowed_gpus import ambiguous_order, selected
+from gputui.agent.allowed_gpus import ambiguous_order, of_a_job_without_gpus, selected
 from gputui.agent.claims import Claims
 from gputui.agent.gpu.nvml import Gpu, Nvml, Xids
 from gputui.agent.gpu.processes import Processes
@@ -20,6 +20,10 @@ from gputui.model.readings import IMPLIED_PERCENT, DeviceReading, waiting_for, x
 
 STALE_AFTER_S = 5.0
 """And at least three intervals."""
+NONE_OF_THE_JOB = (
+    "its Slurm job has no GPU of it: ask for some, such as salloc --gpus-per-node=1; where Slurm "
+    "does not give out the GPUs, write env.CUDA_VISIBLE_DEVICES=0,1 on its line"
+)
 
 Readings = tuple[DeviceReading, ...]
 
@@ -180,6 +184,8 @@ class DeviceWatch:
             return ("NVML does not answer: does nvidia-smi work on this host?",)
         restricted = (gpu.warning for gpu, _ in self._gpus if gpu.warning)
         warnings = (*self._warnings, *restricted)
+        if self._gpus and of_a_job_without_gpus(self._environ):
+            return (*warnings, NONE_OF_THE_JOB)
         if not ambiguous_order(self._environ, self.devices()):
             return warnings
         return (
