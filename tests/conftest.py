@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gputui.process.lifetime import look_rarely
-from tests.slurm import slurm  # noqa: F401
+from tests.slurm import confined_slurm, slurm  # noqa: F401
 from tests.sshd import (  # noqa: F401
     asyncssh_hosts,
     namespace_hosts,

@@ -1,4 +1,8 @@
-"""A Slurm of a test's own: munged and slurmctld here, and a slurmd in each network namespace."""
+"""A Slurm of a test's own: munged and slurmctld here, and a slurmd in each network namespace.
+
+`slurm` follows a job's processes by their parents. `confined_slurm` has control groups, as most
+sites: a job has its own CPUs and device files only. Every user may have jobs on both.
+"""
 
 import contextlib
 import os
@@ -8,6 +12,7 @@ import signal
 import socket
 import stat
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -37,19 +42,29 @@ SlurmctldPidFile={folder}/slurmctld.pid
 SlurmdPidFile={folder}/%n.pid
 SlurmctldLogFile={folder}/slurmctld.log
 SlurmdLogFile={folder}/%n.log
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/affinity
+ProctrackType=proctrack/{tracking}
+TaskPlugin={tasks}
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 SchedulerParameters=batch_sched_delay=0
 MpiDefault=none
 ReturnToService=2
-KillWait=5
 SlurmdParameters=config_overrides
 GresTypes=gpu
 {nodes}
 PartitionName=all Nodes=ALL Default=YES State=UP
 """
+GROUPS = Path("/sys/fs/cgroup")
+CONFINED = f"""CgroupPlugin=cgroup/v1
+CgroupMountpoint={GROUPS}
+ConstrainCores=yes
+ConstrainDevices=yes
+"""
+OPEN = """
+mkdir {kept} && mount --bind {python} {kept} && mount -t tmpfs none {closed} &&
+chmod 755 {closed} && mkdir -p {python} && mount --bind {kept} {python} && exec "$@"
+"""
+"""Gives every user of a mount namespace an interpreter that is in a folder of root's."""
 
 
 @dataclass
@@ -58,6 +73,7 @@ class Slurm:
 
     folder: Path
     nodes: Namespaces
+    confined: bool
     daemons: list["subprocess.Popen[bytes]"] = field(default_factory=list)
 
     @property
@@ -68,6 +84,7 @@ class Slurm:
     def start(self) -> None:
         """Start the daemons, and wait until every node is idle."""
         folder = self.folder
+        folder.chmod(0o755)
         for name in ("state", "dev", *(host.name for host in self.nodes.hosts)):
             (folder / name).mkdir()
         for number in range(GPUS):
@@ -87,8 +104,12 @@ class Slurm:
                 port=free_port(),
                 folder=folder,
                 nodes="\n".join(nodes),
+                tracking="cgroup" if self.confined else "linuxproc",
+                tasks="task/affinity,task/cgroup" if self.confined else "task/affinity",
             )
         )
+        if self.confined:
+            (folder / "cgroup.conf").write_text(CONFINED)
         (folder / "gres.conf").write_text(f"Name=gpu File={folder}/dev/nvidia[0-{GPUS - 1}]\n")
         self._start(
             "munged",
@@ -104,7 +125,8 @@ class Slurm:
         for host in self.nodes.hosts:
             # `ip netns exec` would mount another /sys, without control groups.
             inside = ("nsenter", f"--net=/run/netns/{self.nodes.namespace(host)}")
-            self._start(host.name, *inside, "slurmd", "-D", "-N", host.name)
+            opened = _open_to_all(folder / host.name / "python")
+            self._start(host.name, *inside, *opened, "slurmd", "-D", "-N", host.name)
         _until(lambda: self("sinfo", "-h", "-o", "%T").strip() == "idle", str(folder))
 
     def __call__(self, *words: str) -> str:
@@ -113,10 +135,13 @@ class Slurm:
         return subprocess.run(words, env=env, capture_output=True, text=True).stdout
 
     @contextlib.contextmanager
-    def allocation(self, *options: str) -> Iterator[dict[str, str]]:
-        """Have a job of two nodes without a shell; yield what its shell would have."""
+    def allocation(self, *options: str, before: tuple[str, ...] = ()) -> Iterator[dict[str, str]]:
+        """Have a job of two nodes without a shell; yield what its shell would have.
+
+        `before` are words of a command that starts another one, as another user.
+        """
         env = {**os.environ, **self.env}
-        command = ["salloc", "--no-shell", "-N2", *options]
+        command = [*before, "salloc", "--no-shell", "-N2", *options]
         said = subprocess.run(command, env=env, capture_output=True, text=True).stderr
         job = said.partition("Granted job allocation ")[2].split()[0]
         nodes = self("squeue", "-h", "-j", job, "-o", "%N").strip()
@@ -138,6 +163,10 @@ class Slurm:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             daemon.wait()
+        for group in GROUPS.glob("*/slurm_host*"):
+            for path in sorted(group.rglob("*/"), reverse=True):
+                path.rmdir()
+            group.rmdir()
 
     def _start(self, name: str, *words: str) -> None:
         with (self.folder / f"{name}.out").open("wb") as log:
@@ -170,16 +199,39 @@ def _descendants(pid: int) -> list[int]:
     return found
 
 
-@pytest.fixture(scope="session")
-def slurm(namespace_hosts: Namespaces) -> Iterator[Slurm]:
-    """Slurm on the namespaces."""
+def _open_to_all(kept: Path) -> tuple[str, ...]:
+    """Return the words that start a command with an interpreter that every user can run."""
+    python = Path(sys.base_prefix).resolve()
+    closed = [each for each in python.parents if not each.stat().st_mode & 1]
+    script = OPEN.format(kept=kept, python=python, closed=closed[-1] if closed else "")
+    return ("unshare", "-m", "sh", "-c", script, "sh") if closed else ()
+
+
+@contextlib.contextmanager
+def _running(nodes: Namespaces, confined: bool) -> Iterator[Slurm]:
     path = f"{os.environ.get('PATH', '')}:/usr/sbin"
     if missing := [name for name in PROGRAMS if shutil.which(name, path=path) is None]:
         unavailable(f"there is no {', '.join(missing)}")
     with tempfile.TemporaryDirectory(prefix="slurm-") as folder:
-        running = Slurm(Path(folder), namespace_hosts)
+        running = Slurm(Path(folder), nodes, confined)
         try:
             running.start()
             yield running
         finally:
             running.stop()
+
+
+@pytest.fixture(scope="module")
+def slurm(namespace_hosts: Namespaces) -> Iterator[Slurm]:
+    """Slurm on the namespaces."""
+    with _running(namespace_hosts, confined=False) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def confined_slurm(namespace_hosts: Namespaces) -> Iterator[Slurm]:
+    """Slurm with control groups of version 1: a slurmd refuses version 2 next to it."""
+    if not (GROUPS / "freezer").is_dir():
+        unavailable("there are no control groups of version 1")
+    with _running(namespace_hosts, confined=True) as running:
+        yield running

@@ -22,7 +22,13 @@ from typing import BinaryIO
 from gputui.agent.agent_socket import AgentSocket
 from gputui.errors import FolderError, ProtocolError
 from gputui.folders import make_scratch_folder
-from gputui.process.lifetime import END_SIGNALS, adopt_orphans, dump_no_core, start_problem
+from gputui.process.lifetime import (
+    END_SIGNALS,
+    adopt_orphans,
+    children,
+    dump_no_core,
+    start_problem,
+)
 from gputui.protocol.agent import MARKER, Configure
 from gputui.protocol.codec import decode
 
@@ -55,7 +61,7 @@ def relay() -> int:
         return 1
     if in_step:  # when this process ends, Slurm kills the agent, which is to end in order first
         for number in END_SIGNALS:
-            signal.signal(number, signal.SIG_IGN)
+            signal.signal(number, _ask_agent_to_end)
     with contextlib.suppress(OSError):
         agent.sendall(line)
         _pump(agent, out)
@@ -123,6 +129,15 @@ def _in_new_session() -> bool:
     for descriptor in (0, 1, 2):
         os.dup2(null, descriptor)
     return True
+
+
+def _ask_agent_to_end(number: int, _frame: object) -> None:
+    """Pass on a signal to the agent, which this process has adopted.
+
+    Slurm's proctrack/cgroup sends what is not SIGKILL to this process alone.
+    """
+    for pid in children():
+        os.kill(pid, number)
 
 
 def _pump(agent: socket.socket, out: BinaryIO) -> None:
