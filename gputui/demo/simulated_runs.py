@@ -71,6 +71,15 @@ GENERIC = (
 )
 """For a preset that has none of its own."""
 SINGULAR_VALUES = [5000.26, *(round(91.005 - 0.31 * index, 3) for index in range(1, 10))]
+FIGURES = {
+    "svd": {
+        "kind": "line",
+        "title": "singular values",
+        "x": [*range(1, 11)],
+        "y": SINGULAR_VALUES,
+        "logarithmic": True,
+    }
+}
 RESULTS: Mapping[str, tuple[str, dict[str, Any]]] = {
     "svd": ("10 singular values, largest 5,000.26", {"singular_values": SINGULAR_VALUES}),
     "random-sum": (
@@ -180,6 +189,7 @@ class SimulatedRun:
             "backend": "cupy",
             "elapsed_s": elapsed_s,
             "result": result,
+            "figure": FIGURES.get(status.preset),
             "version": "demo",
         }
         text = json.dumps(whole)

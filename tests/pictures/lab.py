@@ -64,13 +64,17 @@ def _singular_value(number: int) -> float:
     return math.sqrt(ROWS / 12) * (1 + math.sqrt(COLS / ROWS) * edge)
 
 
+VALUES = [round(_singular_value(n), 2) for n in range(TOP)]
 RESULT = json.dumps(
     {
-        "result": {
-            "singular_values": [round(_singular_value(n), 2) for n in range(TOP)],
-            "residual": 3.1e-14,
-            "orthogonality": 8.9e-15,
-        }
+        "result": {"singular_values": VALUES, "residual": 3.1e-14, "orthogonality": 8.9e-15},
+        "figure": {
+            "kind": "line",
+            "title": "singular values",
+            "x": [*range(1, TOP + 1)],
+            "y": VALUES,
+            "logarithmic": True,
+        },
     }
 )
 FAILED_LOG = """

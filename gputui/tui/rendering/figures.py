@@ -1,9 +1,6 @@
-"""A run's result → the figure to show, and the figure → lines of a given width and height. Pure.
+"""A run's figure, where its preset made one → lines of a given width and height. Pure."""
 
-The record of a run holds its figure where its preset made one; else the first thing in the
-result that can be drawn is: singular values and other rows of numbers, tables, matrices.
-"""
-
+import contextlib
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,10 +14,7 @@ from gputui.presets.definition import NO_NUMBER, Figure
 from gputui.tui.rendering import Line, Part, fitted, merged
 from gputui.tui.rendering import format as fmt
 
-FEWEST_POINTS = 3
 LEAST_WIDTH, LEAST_HEIGHT = 40, 5
-FALLS = 20.0
-"""How many times the least value the greatest is, from which on a scale is logarithmic."""
 TICK_LINES, TICK_CELLS = 4, 8
 """Lines between two numbers at the left of a graph, and cells between two below it."""
 STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
@@ -33,41 +27,13 @@ NUMBER_CELLS = 9
 @lru_cache(maxsize=8)
 def figure_of(result_json: str) -> Figure | None:
     """Return the figure of an ended run's `--json` object, or None without one."""
-    try:
-        whole = json.loads(result_json)
-        if isinstance(whole.get("figure"), dict):
-            return _read(whole["figure"]).finite()
-        result = whole.get("result")
-    except (ValueError, AttributeError, TypeError):
-        return None
-    items = result.items() if isinstance(result, dict) else ()
-    return next(filter(None, (_drawn(key.replace("_", " "), value) for key, value in items)), None)
+    with contextlib.suppress(ValueError, LookupError, TypeError, msgspec.MsgspecError):
+        return _read(json.loads(result_json)["figure"]).finite()
+    return None
 
 
 def _read(record: Mapping[str, Any]) -> Figure:
     return msgspec.convert(record, Figure, strict=False)
-
-
-def _drawn(title: str, value: Any) -> Figure | None:
-    if isinstance(value, dict) and _is_row(list(value.values())):
-        return Figure("bar", title, labels=tuple(value), y=tuple(map(float, value.values())))
-    if not isinstance(value, list):
-        return None
-    if value and all(isinstance(row, list) and _is_row(row, 1) for row in value):
-        return Figure("heat", title, matrix=tuple(map(tuple, value)))
-    if not _is_row(value):
-        return None
-    numbers = tuple(map(float, value))
-    falling = min(numbers) > 0 and max(numbers) / min(numbers) > FALLS
-    x = tuple(float(index) for index in range(1, len(numbers) + 1))
-    return Figure("line", title, x=x, y=numbers, logarithmic=falling)
-
-
-def _is_row(values: Sequence[Any], fewest: int = FEWEST_POINTS) -> bool:
-    return len(values) >= fewest and all(
-        isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-        for value in values
-    )
 
 
 def figure_text(made: Figure | Mapping[str, Any], width: int = 80, height: int = 20) -> str:
