@@ -25,7 +25,7 @@ Run = tuple[str, int, int, str]
 
 
 SYNC_START, SYNC_END = "\x1b[?2026h", "\x1b[?2026l"
-"""Around a frame, where the terminal shows it at once.
+"""Around a frame: a terminal that knows them shows it at once.
 Source: https://gist.github.com/christianparpart/d8a62cc1ab659194337d73e399004036"""
 SHOWS_NOTHING = re.compile(
     r"(?:\x1b\[[?<>=][\d;]*\$?[A-Za-z]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x07)*"
@@ -37,8 +37,6 @@ class Cells:
     """The cells of a terminal: those of the frame, and those that it shows."""
 
     def __init__(self, width: int = 0, height: int = 0) -> None:
-        self._held_back = ""
-        """The mark before a frame, until something is to be shown."""
         self._parked = "\x1b[1;1H"
         """Places the cursor where the frame left it."""
         self._begin(width, height)
@@ -55,20 +53,15 @@ class Cells:
 
     def let_through(self, data: str, size: tuple[int, int]) -> str:
         """Reduce an output for a terminal of so many columns and lines to its changed cells."""
-        if data == SYNC_START:
-            self._held_back = data
-            return ""
-        if data == SYNC_END and self._held_back:
-            self._held_back = ""
+        if data in (SYNC_START, SYNC_END):
             return ""
         if size != self._size:
             self._begin(*size)
         if self.take(data):
-            data = self.changes()
-        elif not SHOWS_NOTHING.fullmatch(data):
+            changes = self.changes()
+            return f"{SYNC_START}{changes}{SYNC_END}" if changes else ""
+        if not SHOWS_NOTHING.fullmatch(data):
             self.forget()
-        if data:
-            data, self._held_back = self._held_back + data, ""
         return data
 
     def take(self, frame: str) -> bool:
