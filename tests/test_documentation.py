@@ -17,8 +17,8 @@ from gputui.errors import ExitCode, UsageError
 from gputui.model.hosts import OPTIONS, parse_hosts
 from gputui.presets import names
 from gputui.settings import KEYS, WORKER_KEYS, Settings, parse_settings
+from gputui.tui.commands import key_name
 from gputui.tui.commands.changes import COMMANDS as CHANGES
-from gputui.tui.commands.command_registry import key_name
 from tests.tui.test_commands import registry_of_all
 
 ROOT = Path(__file__).parent.parent

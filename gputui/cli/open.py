@@ -25,7 +25,6 @@ from gputui.client.head_connection import HeadConnection
 from gputui.client.sources import (
     HostsInput,
     check_per_host,
-    named_hosts,
     parse_size,
     parse_span,
     read_hosts,
@@ -39,7 +38,7 @@ from gputui.protocol.connection_file import find_cluster
 if TYPE_CHECKING:
     from gputui.client.remote_head import RemoteHead
     from gputui.runs.run import OpenCluster, RunRequest
-    from gputui.tui.attachment import StartOptions
+    from gputui.tui.attachment import Begin
 
 Prepared = Callable[[], Coroutine[object, object, int]]
 """Computes, and returns the exit code; its arguments are all that the options asked for."""
@@ -469,13 +468,10 @@ def show_started(hosts: HostsInput, options: Mapping[str, Any]) -> int:
             chosen[0] = read if read.source else replace(read, name="ssh")
         return open_connection
 
-    first = None
     # Devices that a driver of NVIDIA's made, without asking it.
     gpus_here = any(Path("/dev").glob("nvidia[0-9]*")) or Path("/dev/dxg").exists()
-    if options["hosts"] is None and not (options["name"] or running or gpus_here):
-        from gputui.tui.attachment import StartOptions
-
-        first = StartOptions(named_hosts(), begin)
+    chosen_for = options["hosts"] is not None or options["name"] or running or gpus_here
+    first = None if chosen_for else begin
     return show(open_connection, options, start_again=found.clear, first=first)
 
 
@@ -501,13 +497,13 @@ def show(
     options: Mapping[str, Any],
     start_again: Callable[[], None] | None = None,
     simulated: bool = False,
-    first: "StartOptions | None" = None,
+    first: "Begin | None" = None,
     login: "RemoteHead | None" = None,
 ) -> int:
     """Show a cluster until the screen is closed; raises UsageError for an unknown theme."""
     look_rarely()  # imports leave nothing behind that is worth looking for
+    from gputui.tui.app import run_screen
     from gputui.tui.rendering.palette import check_theme
-    from gputui.tui.screen import run_screen
 
     look_rarely()
     if options["theme"]:

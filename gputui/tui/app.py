@@ -5,9 +5,14 @@ the first frame does not need (messages, dialogs, the commands that change a clu
 once it stands.
 """
 
+import asyncio
+import contextlib
+import os
+import sys
 import time
 from collections.abc import Callable, Coroutine
-from functools import cached_property
+from functools import cached_property, lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from textual import events
@@ -18,19 +23,20 @@ from textual.screen import ModalScreen
 from gputui.errors import ExitCode, GputuiError, HeadError
 from gputui.model.plain_text import cut
 from gputui.model.snapshot import HostState, RunStatus, Snapshot
-from gputui.tui.attachment import LOOK_S, Attachment, OpenConnection, StartOptions
+from gputui.tui.attachment import LOOK_S, Attachment, Begin, OpenConnection
+from gputui.tui.commands import key_name
 from gputui.tui.commands.actions import COMMANDS
-from gputui.tui.commands.command_registry import key_name
 from gputui.tui.frame import Frame
-from gputui.tui.preferences import Remembered
-from gputui.tui.rendering.palette import OKABE_ITO, WITHOUT_COLOUR, signals
-from gputui.tui.terminal.driver import CellDriver, draw_again, notify_person
-from gputui.tui.watched import Watched
+from gputui.tui.preferences import location
+from gputui.tui.rendering.format import safe
+from gputui.tui.rendering.palette import OKABE_ITO, WITHOUT_COLOUR, ascii_alone, signals
+from gputui.tui.terminal import CellDriver, draw_again, notify_person
+from gputui.tui.watched import LOGIN, Watched
 
 if TYPE_CHECKING:
     from gputui.protocol.frontend import Asked, ToFrontend
     from gputui.tui.commands.person import Person
-    from gputui.tui.dialogs.modal import Modal
+    from gputui.tui.dialogs import Modal
 
 NOTICE_CHARS = 200
 
@@ -59,17 +65,16 @@ class ScreenApp(Frame):
         theme: str | None = None,
         ascii_only: bool = False,
         clock: Callable[[], float] = time.time,
-        remembered: Remembered | None = None,
+        choices: Path | None = None,
         start_again: Callable[[], None] | None = None,
         earlier_runs: Callable[[], tuple[RunStatus, ...]] = tuple,
-        first: StartOptions | None = None,
+        first: Begin | None = None,
         login: str = "",
         ask_on_screen: AskOnScreen | None = None,
         hints: bool = False,
     ) -> None:
         super().__init__(
             Attachment(open_connection, start_again, clock),
-            remembered or Remembered(),
             readonly=readonly,
             login=login,
             hints=hints,
@@ -81,7 +86,8 @@ class ScreenApp(Frame):
         self.failure: GputuiError | None = None
         """Why the screen gave up."""
         self.registry.add(COMMANDS)
-        self._wanted_theme = WITHOUT_COLOUR if self.no_color else theme or self.remembered.now.theme
+        self._unread = self.recall(choices)
+        self._wanted_theme = WITHOUT_COLOUR if self.no_color else theme or self.preferences.theme
 
     @cached_property
     def person(self) -> "Person":
@@ -125,7 +131,7 @@ class ScreenApp(Frame):
         self.run_worker(self._open(), name="connection", exit_on_error=True)
         self.set_interval(LOOK_S, self._look)
         self.run_worker(self.know_all())
-        self.say(self.remembered.trouble, bad=True)
+        self.say(self._unread, bad=True)
 
     async def _open(self) -> None:
         """Have a person choose a cluster where none was named, and listen to it."""
@@ -185,9 +191,9 @@ class ScreenApp(Frame):
                 else:
                     self.exit(ExitCode.DONE)
 
-    def _tell_of_ends(self, before: Snapshot | None, now: Snapshot) -> None:
+    def _tell_of_ends(self, before: Snapshot, now: Snapshot) -> None:
         """Have the terminal notify a person who looks elsewhere of runs that have ended."""
-        if self.app_focus or before is None:
+        if self.app_focus:
             return
         went_on = {run.id for run in before.runs if not run.state.ended}
         for run in now.runs:
@@ -203,10 +209,9 @@ class ScreenApp(Frame):
         states = [host.state for host in snapshot.hosts]
         came_up = any(state is not HostState.FAILED for state in states)
         up = came_up and not snapshot.lacking
-        stays = self.wanted == "hosts" and not self.came_from
-        if stays and up and all(state.final for state in states):
+        if self.at_start and self.wanted == "hosts" and up and all(state.final for state in states):
             self.go_to("fleet")
-            if self._hints and "run" not in self.remembered.now.pressed and not self.readonly:
+            if self._hints and "run" not in self.preferences.pressed and not self.readonly:
                 what = "+ starts workers on marked GPUs   :exec runs a program"
                 what = what if self.watched.watching else "c runs a preset on it"
                 self.top.hint(f"{what}   ? lists all keys   q quits")
@@ -227,7 +232,7 @@ class ScreenApp(Frame):
                 self._end_loss("")
             return
         help_ = "^n start it again" if self.head.can_start_again else "5 last events"
-        if self.person.login_asks:
+        if LOGIN in self.live.questions:
             help_ = "A answers what its machine asks"
         self.set_class(True, "-lost")
         self.person.show_question()
@@ -287,3 +292,79 @@ class ScreenApp(Frame):
     def action_help_quit(self) -> None:
         """Say how to leave, to a person who pressed ctrl+c."""
         self.say("q quits")
+
+
+def recorded_runs() -> tuple[RunStatus, ...]:
+    """Return all recorded runs, the newest first; a run whose process is gone is lost.
+
+    Reading takes a disk's time: it is for a thread.
+    """
+    from gputui.folders import runs_dir
+
+    written_at: list[int] = []
+    with contextlib.suppress(OSError):
+        written_at = sorted(folder.stat().st_mtime_ns for folder in runs_dir().iterdir())
+    found = _read_runs(tuple(written_at))
+    if not all(run.state.ended for run in found):
+        _read_runs.cache_clear()
+    return found
+
+
+@lru_cache(maxsize=1)
+def _read_runs(_written_at: tuple[int, ...]) -> tuple[RunStatus, ...]:
+    from gputui.runs.records import recorded, status_of
+
+    return tuple(map(status_of, recorded()))
+
+
+def run_screen(
+    open_connection: OpenConnection,
+    run: Callable[[Coroutine[Any, Any, Any]], Any] = asyncio.run,
+    *,
+    readonly: bool = False,
+    theme: str | None = None,
+    ascii: bool = False,
+    start_again: Callable[[], None] | None = None,
+    simulated: bool = False,
+    first: Begin | None = None,
+    login: str = "",
+    ask_on_screen: AskOnScreen | None = None,
+) -> int:
+    """Show the screen until it is left, and return the exit code.
+
+    `open_connection` is called once the first frame stands, and again when the head was lost. What
+    it raises is raised here once the screen is gone, except HeadError: that is tried again.
+    `run` runs the screen in an event loop: that of the head's machine, where it is elsewhere.
+    `start_again` has the next call start the cluster, where that can be done. `login` is the
+    machine of a head elsewhere; `ask_on_screen` takes the function that answers what it asks when
+    it is reached again.
+    """
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        print("gputui: the screen needs a terminal; without one, use --run", file=sys.stderr)
+        return ExitCode.WRONG_USAGE
+    if os.environ.get("TERM") == "dumb":
+        print("gputui: TERM is dumb: the screen cannot be drawn; use --run", file=sys.stderr)
+        return ExitCode.WRONG_USAGE
+    for name in ("COLUMNS", "LINES"):  # a shell may export them; Textual 8.2 believes them
+        os.environ.pop(name, None)
+    if os.environ.get("TERM") == "linux":
+        theme = theme or WITHOUT_COLOUR
+    app = ScreenApp(
+        open_connection,
+        readonly=readonly,
+        theme=theme,
+        ascii_only=ascii or ascii_alone(os.environ),
+        choices=location(simulated=simulated),
+        start_again=start_again,
+        first=first,
+        login=login,
+        ask_on_screen=ask_on_screen,
+        hints=True,
+        earlier_runs=tuple if simulated else recorded_runs,
+    )
+    code = run(app.run_async(mouse=not os.environ.get("SSH_CONNECTION")))
+    if app.closing_text:
+        print(f"gputui: {safe(app.closing_text)}", file=sys.stderr)
+    if app.failure is not None:
+        raise app.failure
+    return int(code or app.return_code or 0)

@@ -6,8 +6,7 @@ It is a `client.HeadConnection`, to a head or, in a demo, to one in this process
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from gputui.errors import HeadError
@@ -21,15 +20,9 @@ OpenConnection = Callable[[], Awaitable["HeadConnection"]]
 """Attaches to a head; called again when it was lost. Raises HeadError when there is no head."""
 
 
-@dataclass(frozen=True, slots=True)
-class StartOptions:
-    """What a person without hosts and without a GPU here can choose from."""
-
-    ssh_hosts: Sequence[str]
-    """Of ~/.ssh/config."""
-    begin: Callable[[str, str], OpenConnection]
-    """Returns the function that opens a cluster: `here`, on the hosts of a text (`ssh`) or of a
-    path (`file`), or the `demo`. Raises GputuiError for hosts that cannot be read."""
+Begin = Callable[[str, str], OpenConnection]
+"""Returns the function that opens a cluster: `here`, on the hosts of a text (`ssh`) or of a path
+(`file`), or the `demo`. Raises GputuiError for hosts that cannot be read."""
 
 
 RECONNECT_S = 1.0
@@ -54,7 +47,6 @@ class Attachment:
         self.clock = clock
         self._start_again = start_again
         self._starting = asyncio.Event()
-        self._wants_logs = False
         self._stopped = False
         self._heard_at = 0.0
         self._met: HeadConnection | None = None
@@ -90,8 +82,7 @@ class Attachment:
         self._problem, self._heard_at = "", self.clock()
         try:
             yield None
-            if self._wants_logs:
-                connection.send(SubscribeLogs(True))
+            connection.send(SubscribeLogs(True))
             async for message in connection.messages():
                 self._stopped = self._stopped or isinstance(message, Stopped)
                 self._heard_at = self.clock()
@@ -152,11 +143,3 @@ class Attachment:
         """Send a message that asks for no answer; lost where there is no head."""
         if self.connection is not None:
             self.connection.send(message)
-
-    def follow_logs(self) -> None:
-        """Have the head send what workers print, from now on and from any head met later."""
-        from gputui.protocol.frontend import SubscribeLogs
-
-        if not self._wants_logs:
-            self._wants_logs = True
-            self.send(SubscribeLogs(True))

@@ -19,13 +19,13 @@ language over its own rows.
 (['h:gpu0', 'h:gpu30'], ['h:gpu0'], ['h:gpu30'], ['h:gpu30'], ['h:gpu0'])
 >>> parse("util < low", fields)
 Traceback (most recent call last):
-gputui.tui.filter.FilterError: util<low: a number must follow
+gputui.errors.UsageError: util<low: a number must follow
 >>> parse("utl>20", fields)
 Traceback (most recent call last):
-gputui.tui.filter.FilterError: utl>20: no field utl; did you mean util?
+gputui.errors.UsageError: utl>20: no field utl; did you mean util?
 >>> parse("stat:idle", fields)
 Traceback (most recent call last):
-gputui.tui.filter.FilterError: stat:idle: no field stat; did you mean state?
+gputui.errors.UsageError: stat:idle: no field stat; did you mean state?
 """
 
 import operator
@@ -36,7 +36,7 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Generic, TypeVar
 
-from gputui.errors import GputuiError
+from gputui.errors import UsageError
 
 Row = TypeVar("Row")
 Matches = Callable[[Row], bool]
@@ -54,10 +54,6 @@ UNITS = {"KW": 1000.0, "W": 1.0, "%": 1.0, "°C": 1.0, "°": 1.0, "C": 1.0, "MHZ
 _COMPARISON = re.compile(r"(\w+)(<=|>=|<|>|=)(.*)")
 _SPACED = re.compile(r"\s*(<=|>=|<|>|=)\s*")
 _NUMBER = re.compile(r"([-+]?\d[\d,]*\.?\d*)\s*(.*)")
-
-
-class FilterError(GputuiError):
-    """A filter that cannot be read; the message says which term and why."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +74,7 @@ class Fields(Generic[Row]):
 
 
 def parse(text: str, fields: Fields[Row]) -> Matches[Row]:
-    """Return the test that a filter describes; raises FilterError.
+    """Return the test that a filter describes; raises UsageError.
 
     A row without the number that is compared does not match.
     """
@@ -96,12 +92,12 @@ def _term(term: str, fields: Fields[Row]) -> Matches[Row]:
         matches: Matches[str] = _pattern(rest, lambda choice: choice)
         choices = tuple(fields.choices.get(name, ()))
         if choices and not any(map(matches, choices)):
-            raise FilterError(f"{term}: {no_such('', rest, choices)}")
+            raise UsageError(f"{term}: {no_such('', rest, choices)}")
         return _pattern(rest, fields.words[name])
     if comparison:
         return _comparison(term, name, sign, rest, fields)
     if sign and (meant := _nearest(name, fields.words)):
-        raise FilterError(f"{term}: no field {name}; {meant}")
+        raise UsageError(f"{term}: no field {name}; {meant}")
     if any(wild in term for wild in "*?"):
         return _pattern(term, lambda row: fields.everything(row).partition(" ")[0])
     word = term.lower()
@@ -110,13 +106,13 @@ def _term(term: str, fields: Fields[Row]) -> Matches[Row]:
 
 def _comparison(term: str, name: str, sign: str, number: str, fields: Fields[Row]) -> Matches[Row]:
     if name in fields.words:
-        raise FilterError(f"{term}: {name} is a word: {name}:{number}")
+        raise UsageError(f"{term}: {name} is a word: {name}:{number}")
     if name not in fields.numbers:
-        raise FilterError(f"{term}: {no_such('field', name, (*fields.numbers, *fields.words))}")
+        raise UsageError(f"{term}: {no_such('field', name, (*fields.numbers, *fields.words))}")
     try:
         bound, sized = _number(number, TIMES if name in fields.times else SIZES)
     except ValueError:
-        raise FilterError(f"{term}: a number must follow") from None
+        raise UsageError(f"{term}: a number must follow") from None
     value_of = fields.numbers[name]
     if sized:
         value_of = fields.sizes.get(name, value_of)

@@ -9,24 +9,27 @@ import asyncio
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
+import msgspec
 from textual import work
 from textual.app import App
 from textual.screen import ModalScreen
 from textual.widget import Widget
 from textual.widgets import ContentSwitcher
 
-from gputui.errors import GputuiError
+from gputui.errors import GputuiError, UsageError
 from gputui.model.snapshot import RunStatus
 from gputui.tui.attachment import Attachment
-from gputui.tui.commands.command_registry import Command, Registry
-from gputui.tui.filter import Fields, FilterError
-from gputui.tui.preferences import Remembered
+from gputui.tui.commands import PAST, Command, Registry
+from gputui.tui.filter import Fields
+from gputui.tui.preferences import DEMO_FILE, Preferences, load, save
 from gputui.tui.rendering import Line
 from gputui.tui.rendering.palette import colourless
 from gputui.tui.terminal import refuses_copies
-from gputui.tui.views import VIEWS, ViewKind
+from gputui.tui.views import VIEWS, load_view
 from gputui.tui.watched import Playback, Watched
 from gputui.tui.widgets import Drawing, Pane
 from gputui.tui.widgets.bars import SAID_FOR_S, BottomBars, TopBars, summary
@@ -107,13 +110,13 @@ class View(Widget):
         return ()
 
     def narrow(self, text: str) -> None:
-        """Show only what matches a filter, all with ""; raises FilterError."""
+        """Show only what matches a filter, all with ""; raises UsageError."""
 
     def filter(self, text: str) -> str:
         """Take a filter's text; return its mistake, or ""."""
         try:
             self.narrow(text.strip())
-        except FilterError as error:
+        except UsageError as error:
             return str(error)
         self.filter_text = text.strip()
         self.screen_app.draw()  # at once, for the next key acts on what is left, and while paused
@@ -149,7 +152,6 @@ class Frame(App[int]):
     def __init__(
         self,
         head: Attachment,
-        remembered: Remembered,
         *,
         readonly: bool = False,
         login: str = "",
@@ -157,7 +159,9 @@ class Frame(App[int]):
     ) -> None:
         super().__init__(ansi_color=True if colourless() else None)
         self.head = head
-        self.remembered = remembered
+        self.preferences = Preferences()
+        self._choices: Path | None = None
+        """The file of the person's choices."""
         self.readonly = readonly
         self.login = login
         """The machine of a head elsewhere, as it was named."""
@@ -174,13 +178,14 @@ class Frame(App[int]):
         self.closing_text = ""
         """Text printed after the screen has closed."""
         self.stage = ContentSwitcher()
-        self.came_from = ""
-        """The name of the view that was in sight before."""
+        self.trail: list[str] = []
+        """The views that led to the one in sight; `esc` goes back along them."""
+        self.at_start = True
+        """Whether no view but the start view was shown."""
         self.wanted = ""
         """The name of the view that was asked for last."""
         self.visited: dict[str, View] = {}
         """Those that were visited."""
-        self._was_back = False
         self.prompt = Prompt(self.focus_view, lambda found: self.say("  ".join(found)))
         self._drawn_at = 0.0
         self._draw_waits = False
@@ -209,14 +214,14 @@ class Frame(App[int]):
         """Draw the present state."""
         self._draw_waits = False
         self._drawn_at = time.monotonic()
-        if (view := self.view) is None or not self.is_running:
+        if not (self.current and self.is_running):
             return
         self.top.show(self.watched, self.playback, paused=self.paused, readonly=self.readonly)
         self.summary.display, self.stage.display = self._is_small, not self._is_small
         if self._is_small:
             self.summary.put(summary(self.watched, self.size.width))
         else:
-            view.show(self.watched)
+            self.view.show(self.watched)
         self.draw_crumbs()
 
     @property
@@ -234,15 +239,16 @@ class Frame(App[int]):
 
     def draw_crumbs(self) -> None:
         """Draw the lines below the body."""
+        hinted = [each for each in self.registry.in_view(self.current) if each.hint]
+        hinted = [each for each in hinted if not (each.changes and self.readonly)]
+        dim = {each.name for each in hinted if self.why_not(each)}
         offered = [
             each
-            for each in self.registry.in_view(self.current)
-            if each.hint and not (each.changes and self.readonly)
-            if each.name in ALWAYS or not (self.why_not(each) or each.pointless(self._target(each)))
+            for each in hinted
+            if each.name in ALWAYS or not (each.name in dim or each.pointless(self._target(each)))
         ]
         keys = sorted(offered, key=lambda each: ALWAYS.get(each.name, 0))
-        dim = [each.name for each in keys if self.why_not(each)]
-        crumbs = () if self._is_small or self.view is None else self.view.crumbs()
+        crumbs = () if self._is_small else self.view.crumbs()
         self.bottom.show(crumbs, self.current, keys, dim)
 
     def say(self, text: str, *, bad: bool = False) -> None:
@@ -260,19 +266,30 @@ class Frame(App[int]):
         said = f"not copied, {why_not}: {text}" if why_not else f"copied: {text}"
         self.say(said, bad=bool(why_not))
 
-    def prefer(self, **chosen: Any) -> None:
-        """Remember a choice of theme, zoom or columns for later sessions."""
+    def recall(self, choices: Path | None) -> str:
+        """Take up the choices of earlier sessions; return why they were not read, or ""."""
+        self._choices = choices
         try:
-            self.remembered.change(**chosen)
+            self.preferences = load(choices) if choices else Preferences()
+        except (OSError, msgspec.MsgspecError) as error:
+            return f"{choices}: choices not read: {error}"
+        return ""
+
+    def prefer(self, **chosen: Any) -> None:
+        """Choose otherwise, also for later sessions."""
+        self.preferences = replace(self.preferences, **chosen)
+        try:
+            if self._choices is not None:
+                save(self._choices, self.preferences)
         except OSError as error:
             self.say(f"not saved, for this session only: {error}", bad=True)
 
     # Views
 
     @property
-    def view(self) -> View | None:
-        """The view in sight."""
-        return self.visited.get(self.current)
+    def view(self) -> View:
+        """The view in sight; there is one from the first frame on."""
+        return self.visited[self.current]
 
     @property
     def current(self) -> str:
@@ -287,24 +304,27 @@ class Frame(App[int]):
         self.wanted = name
         view = self.visited.get(name) or await self._make(name)
         if self.wanted == name != self.current:
-            self.came_from, self.stage.current = self.current, name
+            if name in self.trail:
+                del self.trail[self.trail.index(name) :]
+            elif self.current:
+                self.trail.append(self.current)
+            self.stage.current, self.at_start = name, self.at_start and name == "hosts"
         view.show(self.watched)
         self.focus_view()
         self.call_after_refresh(self._enter, view, key)
 
     async def _make(self, name: str) -> View:
-        kind = next(kind for kind in VIEWS if kind.name == name)
-        view: View = kind.load()()
+        view: View = load_view(name)()
         self.visited[name] = view
         view.id, view.display = name, False
-        self.know(kind)
+        self.know(name)
         await self.stage.mount(view)
         return view
 
-    def know(self, kind: ViewKind) -> None:
+    def know(self, name: str) -> None:
         """Add a view's commands to the registry, once."""
-        if not any(command.view == kind.name for command in self.registry):
-            self.registry.add(kind.load().COMMANDS, kind.name)
+        if not any(command.view == name for command in self.registry):
+            self.registry.add(load_view(name).COMMANDS, name)
 
     async def know_all(self) -> None:
         """Make the fleet's view, and add every view's commands, while nobody waits for them.
@@ -313,16 +333,9 @@ class Frame(App[int]):
         """
         if "fleet" not in self.visited and self.stage.is_attached:  # else the screen has ended
             await self._make("fleet")
-        for kind in VIEWS:
-            self.know(kind)
+        for name in VIEWS:
+            self.know(name)
             await asyncio.sleep(0)
-
-    def way_back(self) -> str:
-        """Return the view to go back to: once the one that was left last, then the fleet."""
-        if self.current == "fleet":
-            return ""
-        self._was_back = not self._was_back
-        return self.came_from if self._was_back and self.came_from else "fleet"
 
     def _enter(self, view: View, key: str) -> None:
         self.draw()
@@ -332,7 +345,7 @@ class Frame(App[int]):
 
     def focus_view(self) -> None:
         """Give the focus back to the view in sight."""
-        if self.view is not None and not self.prompt.active:
+        if not self.prompt.active:
             self.view.focus_body()
 
     def go_to(self, name: str, key: str = "") -> None:
@@ -414,7 +427,7 @@ class Frame(App[int]):
         if command.changes and self.readonly:
             return "this screen is read-only"
         if command.changes and self.playback:
-            return "this is the past; esc goes back to now"
+            return PAST
         if command.changes and self.head.lost:
             return "the head does not answer"
         if command.view not in ("", self.current):
@@ -423,11 +436,11 @@ class Frame(App[int]):
 
     def simulate(self) -> None:
         """Store later choices and runs apart from those of real clusters."""
-        self.remembered = self.remembered.of_demo()
+        self.recall(self._choices and self._choices.with_name(DEMO_FILE))
         self.earlier_runs = tuple
 
     def _note_use(self, command: str) -> None:
         """Note that a command was called: what points to it is not shown again."""
-        if self._hints and command == "run" and "run" not in self.remembered.now.pressed:
-            self.prefer(pressed=(*self.remembered.now.pressed, "run"))
+        if self._hints and command == "run" and "run" not in self.preferences.pressed:
+            self.prefer(pressed=(*self.preferences.pressed, "run"))
             self.top.hint("")

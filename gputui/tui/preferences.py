@@ -6,9 +6,8 @@ entries that no longer exist.
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -49,28 +48,3 @@ def save(path: Path, preferences: Preferences) -> None:
 
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_whole(path, msgspec.json.encode(preferences))
-
-
-class Remembered:
-    """The choices of a session, kept in a file; without one, as long as the session."""
-
-    def __init__(self, path: Path | None = None) -> None:
-        self._path = path
-        self.now = Preferences()
-        self.trouble = ""
-        """Why nothing is remembered, where something was."""
-        if path is not None:
-            try:
-                self.now = load(path)
-            except (OSError, msgspec.MsgspecError) as error:
-                self.trouble = f"{path}: choices not read: {error}"
-
-    def of_demo(self) -> "Remembered":
-        """Return the choices of demos, kept in a file of their own."""
-        return Remembered(self._path and self._path.with_name(DEMO_FILE))
-
-    def change(self, **chosen: Any) -> None:
-        """Choose otherwise; raises OSError when it cannot be kept."""
-        self.now = replace(self.now, **chosen)
-        if self._path is not None:
-            save(self._path, self.now)

@@ -20,6 +20,8 @@ from gputui.model.snapshot import (
     ClusterState,
     Event,
     HostState,
+    SchedulerState,
+    SchedulerStatus,
     Snapshot,
     TaskGroupStatus,
     TaskSpan,
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 
 Value = TypeVar("Value", int, float)
 EVENTS_KEPT = 5_000
+LOGIN = 0
+"""The number of a question of the head's machine; a head counts its own from 1."""
 FINE_KEPT, COARSE_KEPT = 240, 480
 """Readings kept: those of a graph, and as much again for a wide one and for steps not whole."""
 SHORTEST_STEP_S = 0.8
@@ -142,8 +146,8 @@ class TaskStream:
     def __init__(self) -> None:
         self.prefixes: list[str] = []
         """The legend: prefixes in the order in which they were first seen."""
-        self._lanes: dict[str, tuple[bytearray, bytearray]] = {}
-        """By worker, the code of each second, and how much of it its task filled, of 255."""
+        self._lanes: dict[str, bytearray] = {}
+        """By worker, the code of each second."""
         self._now = 0
 
     def add(self, spans: Iterable[TaskSpan], at: float) -> None:
@@ -152,39 +156,41 @@ class TaskStream:
         if passed < 0:  # the clock was put back
             self._lanes.clear()
         for lane in self._lanes.values():
-            for seconds in lane:
-                seconds[:] = (seconds + bytes(min(passed, KEPT)))[-KEPT:]
+            lane[:] = (lane + bytes(min(passed, KEPT)))[-KEPT:]
         for span in spans:
             self._fill(span)
 
     def _fill(self, span: TaskSpan) -> None:
-        """Put a task into the seconds of which it fills more than what stands there."""
+        """Put a task into the seconds in which it ran; one that failed stays there."""
         if span.prefix not in self.prefixes:
             self.prefixes.append(span.prefix)
         code = FIRST_PREFIX + min(self.prefixes.index(span.prefix), MOST_PREFIXES)
-        codes, filled = self._lanes.setdefault(span.worker, (bytearray(KEPT), bytearray(KEPT)))
-        begin, end, now = span.started_at, span.started_at + span.duration_s, self._now
-        for second in range(max(int(begin), now - KEPT + 1), min(int(end), now) + 1):
-            share = min(end, second + 1) - max(begin, second)
-            share, place = 255 if span.erred else int(254 * share), second - now - 1
-            if share >= filled[place]:
-                codes[place], filled[place] = ERRED if span.erred else code, share
+        lane, now = self._lanes.setdefault(span.worker, bytearray(KEPT)), self._now
+        begin, end = int(span.started_at), int(span.started_at + span.duration_s)
+        for second in range(max(begin, now - KEPT + 1), min(end, now) + 1):
+            if lane[second - now - 1] != ERRED:
+                lane[second - now - 1] = ERRED if span.erred else code
 
     def row(self, worker: str, width: int) -> bytes:
         """Return the code of each of the last `width` seconds."""
-        codes, _ = self._lanes.get(worker, (b"", b""))
-        return bytes(codes[-width:]).rjust(width, b"\0")
+        return bytes(self._lanes.get(worker, b"")[-width:]).rjust(width, b"\0")
 
     def keep(self, workers: Collection[str]) -> None:
         """Forget the lanes of workers that are gone."""
         self._lanes = {name: lane for name, lane in self._lanes.items() if name in workers}
 
 
+NOTHING_YET = Snapshot(
+    -1, 0.0, "", ClusterState.STARTING, 0.0, SchedulerStatus(SchedulerState.NONE)
+)
+"""A cluster before the head has said anything of it; it alone has no name."""
+
+
 @dataclass
 class Watched:
     """The cluster as it was last seen."""
 
-    snapshot: Snapshot | None = None
+    snapshot: Snapshot = NOTHING_YET
     events: deque[Event] = field(default_factory=lambda: deque(maxlen=EVENTS_KEPT))
     questions: "dict[int, Asked]" = field(default_factory=dict)
     """Open questions to a person, by number."""
@@ -215,7 +221,7 @@ class Watched:
 
     def take(self, snapshot: Snapshot) -> bool:
         """Set the snapshot; return whether it is newer than the last."""
-        if self.snapshot is not None and snapshot.sequence <= self.snapshot.sequence:
+        if snapshot.sequence <= self.snapshot.sequence:
             return False
         self.snapshot = snapshot
         self.slots = slots_of(snapshot)
@@ -255,11 +261,6 @@ class Watched:
         self.history.add(at, tuple(read), [*read.values()], len(devices) or len(on_cpus))
 
     @property
-    def name(self) -> str:
-        """The cluster's name, "" before anything is known of it."""
-        return self.snapshot.name if self.snapshot else ""
-
-    @property
     def on_gpus(self) -> bool:
         """Whether any slot is a GPU, or no slot is known yet; otherwise they are CPU workers."""
         return on_gpus(self.slots)
@@ -267,7 +268,7 @@ class Watched:
     @property
     def watching(self) -> bool:
         """Whether no worker is wanted: there is no scheduler."""
-        return self.snapshot is not None and self.snapshot.state is ClusterState.WATCHING
+        return self.snapshot.state is ClusterState.WATCHING
 
     def ask(self, question: "Asked") -> None:
         """Keep a question, or forget one that was withdrawn."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from gputui.tui.terminal.driver import QUIET_S
+from gputui.tui.terminal import QUIET_S
 from tests.sshd import SshHosts
 from tests.system.conftest import Command
 from tests.system.lab import HERE, running_lab

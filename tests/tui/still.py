@@ -69,7 +69,7 @@ class Still:
     """A screen and what it is told."""
 
     def __init__(self, snapshot: Snapshot, **options: Any) -> None:
-        """`options` are those of the screen: `ascii_only`, `readonly`, `remembered`, …"""
+        """`options` are those of the screen: `ascii_only`, `readonly`, `choices`, …"""
         self.link = StillLink()
         self.snapshot = snapshot
         self.app = ScreenApp(self._open, clock=lambda: EPOCH, **options)

@@ -10,7 +10,7 @@ from gputui.client.head_connection import HeadConnection
 from gputui.demo import cluster as simulated
 from gputui.errors import UsageError
 from gputui.tui.app import ScreenApp
-from gputui.tui.dialogs.modal import Dialog
+from gputui.tui.dialogs import Dialog
 from tests.tui.still import seen, until
 
 

@@ -4,8 +4,8 @@ import pytest
 from textual.events import Key
 
 from gputui.protocol.frontend import Answer, Asked, Previewed
-from gputui.tui.dialogs import modal as questions
-from gputui.tui.dialogs.modal import QuestionDialog
+from gputui.tui import dialogs
+from gputui.tui.dialogs import QuestionDialog
 from tests.tui.build import device, host, snapshot, worker
 from tests.tui.still import Still, sees, showing, until
 
@@ -124,7 +124,7 @@ async def test_questions_are_asked_one_after_the_other() -> None:
 async def test_keys_typed_as_a_question_comes_do_not_answer_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(questions, "UNASKED_S", 3600.0)
+    monkeypatch.setattr(dialogs, "UNASKED_S", 3600.0)
     on = still()
     async with on.app.run_test(size=(80, 24)) as pilot:
         on.link.put(HOST_KEY)

@@ -19,7 +19,7 @@ from gputui.protocol.frontend import (
     SnapshotTaken,
 )
 from gputui.tui.commands.changes import at_stake
-from gputui.tui.dialogs.modal import Dialog
+from gputui.tui.dialogs import Dialog
 from tests.tui.build import GIB, device, host, snapshot, worker
 from tests.tui.still import Still, sees, showing, until
 

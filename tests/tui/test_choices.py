@@ -3,7 +3,7 @@
 import pytest
 
 from gputui.protocol.frontend import Stop
-from gputui.tui.dialogs.modal import Modal
+from gputui.tui.dialogs import Modal
 from tests.tui.build import device, host, snapshot, worker
 from tests.tui.still import Still, sees, showing, until
 

@@ -1,20 +1,21 @@
 """The line that is typed into: completion with tab, history, filters with units."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from gputui.errors import UsageError
 from gputui.model.slots import slots_of
-from gputui.tui.filter import FilterError, parse
-from gputui.tui.preferences import Remembered
+from gputui.tui.filter import parse
 from gputui.tui.rendering.fleet import FLEET_FIELDS, Look, Row
 from tests.tui.build import GIB, device, host, snapshot, worker
-from tests.tui.still import Still, sees, sees_not, showing, until
+from tests.tui.still import Still, sees, showing, until
 
 
-def cluster() -> Still:
+def cluster(**options: Any) -> Still:
     here = host("h", device(0, memory_used_bytes=70 * GIB, power_w=650.0), device(1))
-    return Still(snapshot(here, host("node-01"), workers=(worker(0), worker(1))))
+    return Still(snapshot(here, host("node-01"), workers=(worker(0), worker(1))), **options)
 
 
 @pytest.mark.parametrize(
@@ -68,14 +69,12 @@ async def test_tab_completes_fields_and_states_of_a_filter() -> None:
 
 async def test_what_was_typed_comes_back_with_up_in_a_later_session(tmp_path: Path) -> None:
     file = tmp_path / "screen.json"
-    on = cluster()
-    on.app.remembered = Remembered(file)
+    on = cluster(choices=file)
     async with showing(on, "h:gpu0", size=(100, 30)) as pilot:
         for line in ("workers", "events"):
             await pilot.press("colon", *line, "enter")
             await until(pilot, lambda line=line: on.app.current == line)
-    again = cluster()
-    again.app.remembered = Remembered(file)
+    again = cluster(choices=file)
     async with showing(again, "h:gpu0", size=(100, 30)) as pilot:
         await pilot.press("colon", "up", "up")
         await until(pilot, lambda: again.app.prompt.value == "workers")
@@ -115,7 +114,7 @@ def test_a_number_is_compared_with_the_unit_of_its_column(text: str, found: list
     ],
 )
 def test_a_misspelling_in_a_filter_is_an_error_that_names_the_nearest(text: str, why: str) -> None:
-    with pytest.raises(FilterError, match=why.replace("?", r"\?")):
+    with pytest.raises(UsageError, match=why.replace("?", r"\?")):
         parse(text, FLEET_FIELDS)
 
 
@@ -126,25 +125,6 @@ async def test_sorting_goes_to_the_first_row_and_a_misspelt_column_is_named() ->
         await until(pilot, lambda: on.app.view and on.app.view.targets() == ("h:gpu0",))
         await pilot.press("colon", *"sort wroker", "enter")
         await sees(pilot, "no column wroker; did you mean worker?")
-
-
-async def test_the_help_is_searched_with_the_key_that_filters() -> None:
-    on = cluster()
-    async with showing(on, "h:gpu0", size=(100, 40)) as pilot:
-        await pilot.press("question_mark")
-        await sees(pilot, "/ search", ":command")
-        await pilot.press("slash", *"hosts file")
-        await sees(pilot, ":reload")
-        await sees_not(pilot, ":command")
-        await pilot.press("escape")
-        await sees(pilot, "h:gpu0")
-
-
-async def test_the_help_finds_a_command_by_words_of_two_lines() -> None:
-    on = cluster()
-    async with showing(on, "h:gpu0", size=(100, 40)) as pilot:
-        await pilot.press("question_mark", "slash", *"heat last task")
-        await sees(pilot, ":metric")
 
 
 async def test_a_line_that_is_typed_begins_with_its_mark() -> None:

@@ -7,11 +7,11 @@ import pytest
 from textual.pilot import Pilot
 from textual.worker import Worker
 
+from gputui.tui.commands import Command, Registry
 from gputui.tui.commands.actions import COMMANDS as EVERYWHERE
 from gputui.tui.commands.changes import COMMANDS as CHANGES
-from gputui.tui.commands.command_registry import Command, Registry
-from gputui.tui.dialogs.modal import Dialog
-from gputui.tui.views import VIEWS
+from gputui.tui.dialogs import Dialog
+from gputui.tui.views import VIEWS, load_view
 from tests.tui.still import until
 from tests.tui.test_app import Demo, up
 
@@ -35,13 +35,13 @@ ENDING = ("quit", "stop")
 
 def registry_of_all() -> Registry:
     app = Demo().app
-    for kind in VIEWS:
-        app.know(kind)
+    for name in VIEWS:
+        app.know(name)
     return app.registry
 
 
 def test_no_two_commands_share_a_name_or_in_one_view_a_key() -> None:
-    own = [(kind.name, each) for kind in VIEWS for each in kind.load().COMMANDS]
+    own = [(name, each) for name in VIEWS for each in load_view(name).COMMANDS]
     every = [*(("", each) for each in (*EVERYWHERE, *CHANGES)), *own]
     names = Counter(command.name for _, command in every)
     keys = Counter((view, command.key) for view, command in every if command.key)
@@ -74,7 +74,7 @@ async def escape(pilot: "Pilot[int]", others: frozenset[Worker[object]]) -> None
             await pilot.press("escape")
 
 
-@pytest.mark.parametrize("view", ["", *(kind.name for kind in VIEWS)])
+@pytest.mark.parametrize("view", ["", *VIEWS])
 async def test_every_command_can_be_called(
     view: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

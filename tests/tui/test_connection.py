@@ -146,11 +146,10 @@ async def test_a_lost_cluster_is_started_again_with_one_key() -> None:
         assert started == [True] and not heads.app.has_class("-lost")
 
 
-async def test_whoever_followed_the_logs_follows_those_of_the_next_head() -> None:
+async def test_the_logs_of_every_head_that_is_met_are_asked_for() -> None:
     first, second = head_of("a"), head_of("a")
     heads = Heads(first, second)
     async with showing(heads, "a:gpu0", size=(100, 20)) as pilot:
-        await pilot.press("4")
-        await until(pilot, lambda: SubscribeLogs(True) in first.sent)
+        assert first.sent == [SubscribeLogs(True)]
         first.cut()
         await until(pilot, lambda: SubscribeLogs(True) in second.sent)

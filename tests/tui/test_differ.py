@@ -16,7 +16,7 @@ from tests.terminals import Emulated, wait
 CELLS = (100, 30)
 SCREEN = """
 import json, runpy, sys
-from gputui.tui.terminal import driver
+from gputui.tui import terminal as driver
 
 class Noted(driver.Cells):
     def let_through(self, data, size):

@@ -1,7 +1,7 @@
 """The palette: what is found, in what order, and why a command is not to be had."""
 
-from gputui.tui.commands.command_registry import Command
-from gputui.tui.dialogs.help import found
+from gputui.tui.commands import Command
+from gputui.tui.dialogs.pages import found
 from gputui.tui.dialogs.run import RunDialog
 from tests.tui.build import device, host, snapshot, worker
 from tests.tui.still import Still, sees, sees_not, showing, until

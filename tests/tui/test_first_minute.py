@@ -12,18 +12,17 @@ from gputui.client.sources import named_hosts
 from gputui.demo.cluster import Demo
 from gputui.errors import UsageError
 from gputui.tui.app import ScreenApp
-from gputui.tui.attachment import OpenConnection, StartOptions
-from gputui.tui.preferences import Remembered
+from gputui.tui.attachment import OpenConnection
 from tests.tui.build import device, host, snapshot, worker
 from tests.tui.still import Still, seen, sees, sees_not, showing, until
 
 
 class Started:
-    """A screen that offers what to start; what was started is remembered."""
+    """A screen that offers what to start; what was started is kept."""
 
-    def __init__(self, *ssh_hosts: str) -> None:
+    def __init__(self, choices: Path | None = None) -> None:
         self.begun: list[tuple[str, str]] = []
-        self.app = ScreenApp(self._never, first=StartOptions(ssh_hosts, self._begin))
+        self.app = ScreenApp(self._never, first=self._begin, choices=choices)
 
     def _begin(self, kind: str, text: str) -> OpenConnection:
         if text.endswith("wrong.txt"):
@@ -39,21 +38,31 @@ class Started:
         raise AssertionError("nothing was chosen yet")
 
 
+@pytest.fixture(autouse=True)
+def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home without an SSH configuration."""
+    folder = tmp_path_factory.mktemp("home")
+    monkeypatch.setenv("HOME", str(folder))
+    return folder
+
+
 async def comes_up(started: Started, pilot: Pilot[int], *begun: tuple[str, str]) -> None:
     await sees(pilot, "node-01")
     assert started.begun == list(begun)
 
 
 async def test_this_machine_is_chosen_with_one_key() -> None:
-    started = Started("gpu-a")
+    started = Started()
     async with started.app.run_test(size=(80, 24)) as pilot:
         await sees(pilot, "No GPU was found here", "this machine", "a hosts file", "the demo")
         await pilot.press("enter")
         await comes_up(started, pilot, ("here", ""))
 
 
-async def test_hosts_of_the_ssh_configuration_are_ticked_and_started() -> None:
-    started = Started("gpu-a", "gpu-b", "web")
+async def test_hosts_of_the_ssh_configuration_are_ticked_and_started(home: Path) -> None:
+    (home / ".ssh").mkdir()
+    (home / ".ssh" / "config").write_text("Host gpu-a gpu-b web\n")
+    started = Started()
     async with showing(started, "3 to tick") as pilot:
         await pilot.press("j", "enter")
         await sees(pilot, "gpu-a", "gpu-b", "web")
@@ -89,8 +98,8 @@ async def test_escape_leaves_without_anything_started() -> None:
 
 
 async def test_the_demo_asks_nothing_and_keeps_its_choices_to_itself(tmp_path: Path) -> None:
-    started, file = Started(), tmp_path / "screen.json"
-    started.app.remembered = Remembered(file)
+    file = tmp_path / "screen.json"
+    started = Started(file)
     async with showing(started, "the demo") as pilot:
         await pilot.press("G", "down", "down", "enter")
         await comes_up(started, pilot, ("demo", ""))
@@ -114,8 +123,7 @@ def test_the_hosts_that_an_ssh_configuration_names_are_found(tmp_path: Path) -> 
 async def test_what_to_press_next_is_said_until_it_was_pressed_once(tmp_path: Path) -> None:
     file = tmp_path / "screen.json"
     for session in range(2):
-        on = Still(snapshot(host("h", device()), workers=(worker(),)), hints=True)
-        on.app.remembered = Remembered(file)
+        on = Still(snapshot(host("h", device()), workers=(worker(),)), hints=True, choices=file)
         async with on.app.run_test(size=(80, 24)) as pilot:
             await sees(pilot, "h:gpu0")
             if session == 0:
@@ -141,7 +149,7 @@ async def test_the_line_of_keys_always_ends_with_run_command_help_and_quit(width
 
 def test_the_first_frame_waits_for_no_message_dialog_or_change() -> None:
     code = (
-        "import sys, gputui.tui.screen, gputui.tui.views.lists\n"
+        "import sys, gputui.tui.app, gputui.tui.views.lists\n"
         "print([m for m in sys.modules if m.startswith(('gputui.protocol', 'gputui.tui.dialogs',"
         " 'gputui.tui.commands.changes', 'gputui.tui.commands.person', 'gputui.presets',"
         " 'gputui.process.procfs', 'gputui.folders'))])"

@@ -13,8 +13,8 @@ from gputui.model.slots import slots_of
 from gputui.model.snapshot import HostState, Snapshot, WorkerState, WorkerStatus
 from gputui.protocol.frontend import SnapshotTaken
 from gputui.tui.app import ScreenApp
-from gputui.tui.dialogs.modal import Picker
-from gputui.tui.preferences import Preferences, Remembered, load, save
+from gputui.tui.dialogs import Picker
+from gputui.tui.preferences import Preferences, load, save
 from gputui.tui.rendering.fleet import Look, Selection
 from gputui.tui.watched import Watched
 from gputui.tui.widgets import bars
@@ -54,16 +54,16 @@ async def test_leaving_the_list_of_columns_changes_nothing() -> None:
         await until(pilot, lambda: isinstance(on.app.screen, Picker))
         await pilot.press("down", "space", "escape")
         await sees(pilot, "UTIL", "PWR  °C")
-        assert on.app.remembered.now == Preferences()
+        assert on.app.preferences == Preferences()
 
 
 async def test_theme_zoom_and_columns_are_remembered(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "screen.json"
-    on = Still(two_hosts(), remembered=Remembered(path))
+    on = Still(two_hosts(), choices=path)
     async with showing(on, "gpu0", size=(120, 30)) as pilot:
         await pilot.press("Z", *":columns util mem", "enter", *":theme okabe-ito", "enter")
         await until(pilot, lambda: load(path).theme == "okabe-ito")
-    again = Still(two_hosts(), remembered=Remembered(path))
+    again = Still(two_hosts(), choices=path)
     async with showing(again, "host zoom", size=(120, 30)) as pilot:
         assert again.app.theme == "okabe-ito"
         await pilot.press("z")
@@ -84,22 +84,22 @@ async def test_a_broken_file_of_choices_is_as_good_as_none_and_said(
 ) -> None:
     path = tmp_path / "screen.json"
     path.write_text(text)
-    on = Still(two_hosts(), remembered=Remembered(path))
+    on = Still(two_hosts(), choices=path)
     async with showing(on, "a:gpu0", "choices not read", size=(200, 30)):
-        assert on.app.remembered.now == Preferences()
+        assert on.app.preferences == Preferences()
 
 
 async def test_choices_of_another_version_are_let_be(tmp_path: Path) -> None:
     path = tmp_path / "screen.json"
     save(path, Preferences("no-such-theme", "galaxy", ("wings", "util")))
-    on = Still(two_hosts(), remembered=Remembered(path))
+    on = Still(two_hosts(), choices=path)
     async with on.app.run_test(size=(120, 30)) as pilot:
         await sees(pilot, "gpu zoom", "UTIL")
 
 
 async def test_a_choice_that_cannot_be_kept_holds_for_now(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    on = Still(two_hosts(), remembered=Remembered(tmp_path / "file" / "screen.json"))
+    on = Still(two_hosts(), choices=tmp_path / "file" / "screen.json")
     async with showing(on, "gpu0", size=(120, 30)) as pilot:
         await pilot.press("Z")
         await sees(pilot, "HOST MEM", "for this session only")

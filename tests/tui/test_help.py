@@ -4,7 +4,8 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from gputui.tui.dialogs.help import Help, page, sections
+from gputui.tui.dialogs import Page
+from gputui.tui.dialogs.pages import help_of
 from gputui.tui.rendering.palette import Palette
 from gputui.tui.views import VIEWS
 from tests.tui.build import device, host, snapshot
@@ -13,11 +14,11 @@ from tests.tui.test_commands import registry_of_all
 
 
 @pytest.mark.parametrize("width", [50, 93])
-@pytest.mark.parametrize("view", [kind.name for kind in VIEWS])
+@pytest.mark.parametrize("view", VIEWS)
 def test_every_command_of_a_view_is_in_its_help_whole(view: str, width: int) -> None:
     console = Console(width=width)
     with console.capture() as printed:
-        console.print(page(sections(registry_of_all(), view), Palette({})))
+        console.print(help_of(view, registry_of_all(), None, Palette({})))
     lines = printed.get().splitlines()
     for command in registry_of_all().in_view(view):
         assert any(f":{command.name} " in line for line in lines), command.name
@@ -35,7 +36,7 @@ async def test_the_help_is_read_to_its_end_and_closed_by_its_own_key(size: tuple
         await pilot.press("j", "k", "pageup", "g")
         await sees(pilot, "In the fleet view")
         await pilot.press("question_mark")
-        await until(pilot, lambda: not isinstance(on.app.screen, Help))
+        await until(pilot, lambda: not isinstance(on.app.screen, Page))
 
 
 async def test_the_help_tells_what_the_filter_of_its_view_can_ask_for() -> None:

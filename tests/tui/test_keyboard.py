@@ -10,7 +10,7 @@ from textual.constants import ESCAPE_DELAY
 from textual.events import Key, Paste
 from textual.message import Message
 
-from gputui.tui.terminal.driver import END, LONGEST, LOST_S, QUIET_S, START, Input
+from gputui.tui.terminal import END, LONGEST, LOST_S, QUIET_S, START, Input
 
 
 def typed(*chunks: str, pause_s: float = 0.0) -> list[Message]:

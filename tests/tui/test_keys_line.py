@@ -4,7 +4,6 @@ import pytest
 from textual.pilot import Pilot
 
 from gputui.model.snapshot import HostState, Snapshot
-from gputui.tui.widgets.bars import Keys
 from tests.tui.build import device, host, snapshot, worker
 from tests.tui.still import Still, seen, sees, sees_not, showing
 
@@ -20,7 +19,7 @@ def offered(pilot: "Pilot[int]") -> str:
 
 def is_dim(pilot: "Pilot[int]", key: str) -> bool:
     """Return whether a key is drawn as one that cannot be pressed."""
-    return any((f" {key}", "off") in line for line in pilot.app.query_one(Keys).lines)
+    return any((f" {key}", "off") in line for line in pilot.app.bottom._keys.lines)
 
 
 @pytest.mark.parametrize("state", [STARTING, FAILED])

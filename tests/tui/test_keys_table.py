@@ -2,10 +2,10 @@
 
 import pytest
 
+from gputui.tui.commands import Command, key_name
 from gputui.tui.commands.actions import COMMANDS as EVERYWHERE
 from gputui.tui.commands.changes import COMMANDS as CHANGES
-from gputui.tui.commands.command_registry import Command, key_name
-from gputui.tui.views import VIEWS
+from gputui.tui.views import VIEWS, load_view
 from tests.tui.build import device, host, snapshot, worker
 from tests.tui.still import Still, seen, sees, showing
 
@@ -59,12 +59,12 @@ KEYS = {
 
 
 def commands() -> list[Command]:
-    own = [command for kind in VIEWS for command in kind.load().COMMANDS]
+    own = [command for name in VIEWS for command in load_view(name).COMMANDS]
     return [command for command in (*EVERYWHERE, *CHANGES, *own) if command.key]
 
 
 def test_every_key_means_what_the_table_says_in_every_view() -> None:
-    digits = {kind.key: kind.name for kind in VIEWS if kind.key}
+    digits = {key: name for name, (key, _) in VIEWS.items() if key}
     table = {key: set(names.split()) for key, names in {**KEYS, **digits}.items()}
     for command in commands():
         base = command.name.partition("-")[0]

@@ -15,7 +15,7 @@ from gputui.model.snapshot import (
 )
 from gputui.protocol.frontend import CancelRun, Done, SnapshotTaken, StartRun
 from gputui.protocol.shared import Refused
-from gputui.tui.dialogs.modal import Dialog
+from gputui.tui.dialogs import Dialog
 from gputui.tui.dialogs.run import RunDialog
 from gputui.tui.rendering.work import RunRow, run_lines
 from tests.tui.build import EPOCH, GIB, device, host, snapshot, worker
@@ -32,7 +32,10 @@ DONE = RunStatus(
     total=10,
     summary="10 singular values",
     result_json=json.dumps(
-        {"result": {"singular_values": [900.0, 40.0, 3.0, 1.0], "residual": 1.25e-15}}
+        {
+            "result": {"singular_values": [900.0, 40.0, 3.0, 1.0], "residual": 1.25e-15},
+            "figure": {"kind": "line", "title": "σ", "x": [1, 2, 3, 4], "y": [900, 40, 3, 1]},
+        }
     ),
     restarts=2,
 )

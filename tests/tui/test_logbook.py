@@ -2,8 +2,9 @@
 
 from datetime import datetime
 
+from gputui.model.snapshot import Severity
 from gputui.protocol.shared import LogLines
-from gputui.tui.widgets.logbook import Level, LogBook, level_of
+from gputui.tui.widgets.logbook import LogBook, level_of
 
 
 def test_a_book_keeps_its_last_lines_only() -> None:
@@ -28,8 +29,8 @@ def test_a_very_long_line_is_cut() -> None:
 
 
 def test_levels_are_read_from_the_words() -> None:
-    assert level_of("Traceback (most recent call last):") is Level.ERROR
-    assert level_of("step 12 loss 0.2") is Level.PLAIN
+    assert level_of("Traceback (most recent call last):") is Severity.ERROR
+    assert level_of("step 12 loss 0.2") is Severity.INFO
 
 
 def test_rules_between_dasks_lines_take_no_line_and_what_a_task_prints_stays() -> None:

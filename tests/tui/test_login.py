@@ -11,7 +11,7 @@ from gputui.protocol.frontend import Asked, SnapshotTaken
 from gputui.tui import attachment
 from gputui.tui.app import ScreenApp
 from gputui.tui.commands import person
-from gputui.tui.dialogs.modal import QuestionDialog
+from gputui.tui.dialogs import QuestionDialog
 from tests.tui.build import EPOCH, device, host, snapshot
 from tests.tui.still import StillLink, sees, sees_not, showing, until
 

@@ -4,7 +4,6 @@ import re
 
 from textual.pilot import Pilot
 
-from gputui.protocol.frontend import SubscribeLogs
 from gputui.tui.widgets.logbook import LogBook
 from tests.tui.build import device, host, snapshot, worker
 from tests.tui.still import Still, seen, sees, sees_not, showing, until
@@ -24,16 +23,6 @@ def still(lines: int = 0) -> Still:
 def lines_seen(pilot: "Pilot[int]") -> list[str]:
     """Return the lines of the log that are in sight."""
     return re.findall(r"(?:line|new|newer) [0-9]{3}[.]", seen(pilot))
-
-
-async def test_lines_are_asked_for_once_by_the_first_that_shows_them() -> None:
-    screen = still()
-    async with screen.app.run_test(size=(80, 24)) as pilot:
-        await sees(pilot, "h:gpu0")  # the GPU in full, with the end of its worker's log
-        await until(pilot, lambda: screen.link.sent == [SubscribeLogs(True)])
-        await pilot.press("4")
-        await sees(pilot, "no lines yet")
-        assert screen.link.sent == [SubscribeLogs(True)]
 
 
 async def test_lines_of_all_workers_are_merged_and_followed() -> None:
@@ -58,7 +47,7 @@ async def test_scrolling_up_stops_following_until_it_is_asked_for_again() -> Non
 async def test_lines_that_are_let_go_do_not_move_those_that_are_read() -> None:
     screen = still()
     async with screen.app.run_test(size=(80, 24)) as pilot:
-        await until(pilot, lambda: screen.app.watched.snapshot)
+        await until(pilot, lambda: screen.app.watched.snapshot.name)
         screen.app.watched.logs = LogBook(200)
         screen.log("h:gpu0", *(f"line {number:03}." for number in range(150)))
         await pilot.press("4")

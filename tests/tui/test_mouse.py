@@ -5,7 +5,7 @@ import re
 import pytest
 from textual.events import MouseScrollDown
 
-from gputui.tui.dialogs.modal import Dialog
+from gputui.tui.dialogs import Dialog
 from gputui.tui.widgets import Table
 from gputui.tui.widgets.heat import HeatPane
 from tests.tui.build import device, host, snapshot, worker

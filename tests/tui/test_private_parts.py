@@ -60,7 +60,7 @@ def test_every_private_part_that_is_used_is_listed_and_only_the_driver_uses_one(
 
 def test_what_the_driver_overrides_is_listed_and_there() -> None:
     require()
-    driver = importlib.import_module("gputui.tui.terminal.driver")
+    driver = importlib.import_module("gputui.tui.terminal")
     overridden = {name for name in vars(driver.CellDriver) if hasattr(LinuxDriver, name)}
     named = {name.rpartition(".")[2] for name in PRIVATE}
     assert {name for name in overridden if not name.startswith(("__", "_abc_impl"))} <= named

@@ -20,11 +20,9 @@ from gputui.protocol.frontend import Done, EventHappened, SnapshotTaken, StartRu
 from gputui.runs import Recording, new_record, recorded
 from gputui.runs.records import log_tail
 from gputui.runs.text import differences, text
-from gputui.tui.app import ScreenApp
+from gputui.tui.app import ScreenApp, recorded_runs
 from gputui.tui.dialogs.run import RunDialog
-from gputui.tui.preferences import Remembered
 from gputui.tui.rendering.work import RunRow, result_lines, run_lines
-from gputui.tui.screen import recorded_runs
 from gputui.tui.views import runs_view
 from tests.tui.build import EPOCH, device, host, snapshot, worker
 from tests.tui.still import Still, seen, sees, sees_not, showing, until
@@ -116,13 +114,6 @@ async def test_what_is_typed_into_an_opened_form_is_what_runs() -> None:
         await until(pilot, lambda: on.link.asked == [StartRun(0, "svd", changed, cwd=HERE)])
 
 
-async def test_a_digit_among_the_presets_says_where_it_belongs() -> None:
-    on = Still(cluster())
-    async with showing(on, "h:gpu0", size=(120, 40)) as pilot:
-        await pilot.press("c", "7")
-        await sees(pilot, "enter or tab goes to the parameters")
-
-
 SCRIPT = replace(run(0), preset="/home/me/train.py", parameters=(("arguments", "20 --fast"),))
 
 
@@ -152,11 +143,11 @@ async def test_a_runs_page_shows_its_parameters_and_defaults_and_its_name_whole(
 
 async def test_a_form_remembers_what_its_preset_was_run_with_over_sessions(tmp_path: Path) -> None:
     file = tmp_path / "screen.json"
-    on = Still(cluster(), remembered=Remembered(file))
+    on = Still(cluster(), choices=file)
     async with showing(on, "h:gpu0", size=(120, 40)) as pilot:
         await pilot.press("colon", *"run svd cols=10", "enter")
         await until(pilot, lambda: on.link.asked)
-    again = Still(cluster(), remembered=Remembered(file))
+    again = Still(cluster(), choices=file)
     async with showing(again, "h:gpu0", size=(120, 40)) as pilot:
         await pilot.press("colon", *"run svd", "enter")
         await sees(pilot, "--run svd -p cols=10")

@@ -19,7 +19,7 @@ from gputui.protocol.frontend import (
     Stop,
     Stopped,
 )
-from gputui.tui.dialogs.modal import Dialog, Modal, ScaleDialog
+from gputui.tui.dialogs import Dialog, Modal, ScaleDialog
 from tests.tui.build import EPOCH, device, host, snapshot, worker
 from tests.tui.still import Still, StillLink, sees, until
 

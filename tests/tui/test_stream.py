@@ -12,9 +12,9 @@ def test_a_task_fills_the_columns_of_its_time() -> None:
     assert list(stream.row("w", 10)) == [IDLE] * 5 + [A] * 4 + [IDLE]
 
 
-def test_the_task_that_fills_most_of_a_column_is_shown() -> None:
+def test_the_last_task_of_a_second_is_shown() -> None:
     stream = TaskStream()
-    stream.add([TaskSpan("w", "short", 1.0, 0.2), TaskSpan("w", "long", 1.2, 0.7)], at=2.0)
+    stream.add([TaskSpan("w", "first", 1.0, 0.2), TaskSpan("w", "last", 1.2, 0.7)], at=2.0)
     assert stream.row("w", 8)[6] == B
 
 

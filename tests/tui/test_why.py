@@ -9,7 +9,7 @@ from gputui.errors import HeadError
 from gputui.model.examination import ExaminedHost, ExaminedScheduler, ExaminedWorker
 from gputui.model.snapshot import ClusterState
 from gputui.protocol.frontend import Examine, Examined, Reply, Request
-from gputui.tui.dialogs.why import Why
+from gputui.tui.dialogs.pages import Why
 from tests.tui.build import device, host, snapshot, worker
 from tests.tui.still import Still, sees, sees_not, showing, until
 

@@ -10,16 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 from textual.content import Content
 
-from gputui.errors import HeadError, PresetError
-from gputui.tui.commands.command_registry import PAST, Command
+from gputui.errors import HeadError, PresetError, UsageError
+from gputui.tui.commands import PAST, Command
 from gputui.tui.filter import Fields, no_such
 from gputui.tui.frame import Frame
 from gputui.tui.rendering import fitted
 from gputui.tui.rendering.format import lasted, safe
-from gputui.tui.rendering.palette import THEMES
-from gputui.tui.terminal.driver import draw_again
-from gputui.tui.views import VIEWS, ViewKind
-from gputui.tui.widgets.prompt import files, fitting, last_word, remembered
+from gputui.tui.rendering.palette import THEMES, Palette
+from gputui.tui.terminal import draw_again
+from gputui.tui.views import VIEWS
+from gputui.tui.widgets.prompt import files, fitting, last_word
+
+LINES_KEPT = 200
+"""Lines typed after `:` that are remembered."""
 
 if TYPE_CHECKING:
     from gputui.protocol.frontend import StartRun
@@ -28,8 +31,7 @@ if TYPE_CHECKING:
 
 def hosts(app: Frame, _words: list[str]) -> Iterable[str]:
     """Suggest the cluster's hosts."""
-    snapshot = app.watched.snapshot
-    return [host.name for host in snapshot.hosts] if snapshot else ()
+    return [host.name for host in app.watched.snapshot.hosts]
 
 
 def workers(app: Frame, words: list[str]) -> Iterable[str]:
@@ -37,18 +39,17 @@ def workers(app: Frame, words: list[str]) -> Iterable[str]:
     return [*hosts(app, words), *(worker.name for worker in app.watched.workers)]
 
 
-def _visit(kind: ViewKind) -> Command:
-    does = f"Go to the {kind.name} view"
+def _visit(name: str, key: str) -> Command:
     return Command(
-        kind.name, does, lambda app, key: app.show_view(kind.name, key), kind.key, "[NAME]",
+        name, f"Go to the {name} view", lambda app, item: app.show_view(name, item), key, "[NAME]",
         at_once=True, suggest=workers,
     )  # fmt: skip
 
 
 async def _alarms(app: Frame) -> None:
-    from gputui.tui.dialogs.modal import Chooser
+    from gputui.tui.dialogs import Chooser
 
-    now = app.watched.snapshot.taken_at if app.watched.snapshot else 0.0
+    now = app.watched.snapshot.taken_at
     items = [
         (
             alarm.subject,
@@ -66,7 +67,7 @@ async def _alarms(app: Frame) -> None:
 
 
 async def _why(app: Frame) -> None:
-    from gputui.tui.dialogs.why import Why
+    from gputui.tui.dialogs.pages import Why
 
     await app.ask(Why(app.head, app.watched))
 
@@ -87,12 +88,12 @@ async def type_command(app: Frame, begun: str = "") -> None:
         words = [*rest.split(), ""] if rest.endswith(" ") or not rest else rest.split()
         return fitting(words[-1], command.suggest(app, words)) if command else ()
 
-    past = app.remembered.now.lines
+    past = app.preferences.lines
     mark = ": command   tab completes"
     line = (await app.prompt.ask(mark, begun, candidates=candidates, past=past) or "").strip()
     if not line:
         return
-    app.prefer(lines=remembered(past, line))
+    app.prefer(lines=(*(each for each in past if each != line), line)[-LINES_KEPT:])
     command, argument = app.registry.parse(line, app.current)
     if command is not None:
         await app.call(command, argument)
@@ -102,8 +103,8 @@ async def type_command(app: Frame, begun: str = "") -> None:
 
 async def _filter(app: Frame, argument: str) -> None:
     view = app.view
-    assert view is not None and view.FILTER is not None
     before, fields = view.filter_text, view.FILTER
+    assert fields is not None, "its command is unavailable"
 
     def typed(text: str) -> None:
         app.say(view.filter(text), bad=True)  # "" clears what was wrong with it on the way
@@ -135,10 +136,10 @@ def filter_terms(fields: Fields[Any], word: str) -> Sequence[str]:
 
 
 async def _back(app: Frame) -> None:
-    if await app.leave_playback() or app.view is None or app.view.back():
+    if await app.leave_playback() or app.view.back():
         return
-    if name := app.way_back():
-        await app.show_view(name)
+    if app.current != "fleet":
+        await app.show_view(app.trail[-1] if app.trail else "fleet")
 
 
 def _move(name: str, key: str, does: str, by: Callable[["Playback"], float]) -> Command:
@@ -157,7 +158,7 @@ def _move(name: str, key: str, does: str, by: Callable[["Playback"], float]) -> 
 
 async def _find(app: Frame) -> None:
     from gputui import presets
-    from gputui.tui.dialogs.help import Finder
+    from gputui.tui.dialogs.pages import Finder
 
     commands = [*app.registry, *map(_preset_command, presets.names())]
     chosen = await app.ask(Finder(commands, app.why_not))
@@ -170,16 +171,16 @@ async def _find(app: Frame) -> None:
 
 
 async def _help(app: Frame) -> None:
-    from gputui.tui.dialogs.help import Help
+    from gputui.tui.dialogs import Page
+    from gputui.tui.dialogs.pages import help_of
 
-    if (view := app.view) is not None:
-        await app.ask(Help(tuple(app.registry), view.NAME, view.FILTER))
+    text = help_of(app.view.NAME, app.registry, app.view.FILTER, Palette.of(app))
+    await app.ask(Page(text, "↑ ↓ more   esc closes"))
 
 
 def _theme(app: Frame, argument: str) -> None:
     if argument and argument not in app.available_themes:
-        app.say(no_such("theme", argument, THEMES), bad=True)
-        return
+        raise UsageError(no_such("theme", argument, THEMES))
     place = THEMES.index(app.theme) if app.theme in THEMES else -1
     app.theme = argument or THEMES[(place + 1) % len(THEMES)]
     app.prefer(theme=app.theme)
@@ -187,29 +188,27 @@ def _theme(app: Frame, argument: str) -> None:
 
 
 def _copy(app: Frame) -> None:
-    if text := app.view.copied() if app.view else "":
-        app.copy_to_clipboard(text)
-    else:
-        app.say("nothing to copy is under the cursor", bad=True)
+    if not (text := app.view.copied()):
+        raise UsageError("nothing to copy is under the cursor")
+    app.copy_to_clipboard(text)
 
 
 def _screenshot(app: Frame, argument: str) -> None:
     path = Path(argument or f"gputui-{time.strftime('%Y%m%d-%H%M%S')}.svg").absolute()
     view = app.view
     try:
-        if path.suffix == ".txt" and view is not None:
+        if path.suffix == ".txt":
             path.write_text(view.text(), encoding="utf-8")
-        elif path.suffix == ".csv" and view is not None:
+        elif path.suffix == ".csv":
             if not (rows := view.cells()):
-                app.say(f"{view.NAME} is no table; write .txt or .svg", bad=True)
-                return
+                raise UsageError(f"{view.NAME} is no table; write .txt or .svg")
             with path.open("w", encoding="utf-8", newline="") as file:
                 csv.writer(file).writerows(rows)
         else:
             app.save_screenshot(path.name, str(path.parent))
-        app.say(str(path))
     except OSError as error:
-        app.say(f"{path}: {error.strerror}", bad=True)
+        raise UsageError(f"{path}: {error.strerror}") from error
+    app.say(str(path))
 
 
 def parse_run(argument: str) -> "StartRun":
@@ -239,7 +238,7 @@ async def start_run(app: Frame, request: "StartRun") -> None:
 
     request = replace(request, cwd=request.cwd or str(Path.cwd()))
     done = await app.head.request(request)
-    app.prefer(forms={**app.remembered.now.forms, request.preset: dict(request.parameters)})
+    app.prefer(forms={**app.preferences.forms, request.preset: dict(request.parameters)})
     await app.show_view("runs", done.text if isinstance(done, Done) else "")
     app.say(f"{request.preset} started")
 
@@ -257,10 +256,10 @@ async def edit_run(
     """Open the form with these values or those of the last run, and start the run."""
     from gputui.tui.dialogs.run import RunDialog, machine_of
 
-    snapshot, forms, editing = app.watched.snapshot, app.remembered.now.forms, texts is not None
+    snapshot, forms, editing = app.watched.snapshot, app.preferences.forms, texts is not None
     forms = forms if texts is None else {**forms, preset: texts}
     machine = machine_of(snapshot)
-    dialog = RunDialog(app.watched.name, machine, preset, forms, backend, editing=editing)
+    dialog = RunDialog(snapshot.name, machine, preset, forms, backend, editing=editing)
     request = await app.ask(dialog)
     if request is not None:
         await start_run(app, request)
@@ -268,7 +267,7 @@ async def edit_run(
 
 async def _exec(app: Frame, argument: str) -> None:
     """Have the head run a program on free GPUs, as many as are written or asked for."""
-    from gputui.protocol.frontend import Done, StartRun
+    from gputui.protocol.frontend import StartRun
     from gputui.protocol.programs import PROGRAM
     from gputui.runs.records import as_typed
 
@@ -283,23 +282,18 @@ async def _exec(app: Frame, argument: str) -> None:
         words = words if equals else words[1:]
     if not words:
         raise HeadError("write the program: exec -n 2 python train.py")
-    number = given.get("gpus", "")
-    if not number:
-        typed = await app.prompt.ask("> On how many GPUs?   enter is 1")
-        if typed is None:
-            return
-        number = typed.strip() or "1"
+    number = given.get("gpus") or await app.prompt.ask("> On how many GPUs?   enter is 1")
+    if number is None:
+        return
+    number = number.strip() or "1"
     if not (number.isdecimal() and int(number)):
         raise HeadError(f"{number}: write a number of GPUs")
     parameters = as_typed(given | {"gpus": number, "arguments": words})
-    request = StartRun(0, f"{PROGRAM}{words[0]}", parameters, cwd=str(Path.cwd()))
-    done = await app.head.request(request)
-    await app.show_view("runs", done.text if isinstance(done, Done) else "")
+    await start_run(app, StartRun(0, f"{PROGRAM}{words[0]}", parameters))
 
 
 def _no_worker_up(app: Frame) -> str:
-    snapshot = app.watched.snapshot
-    return "" if snapshot and snapshot.workers_up else "no worker is up yet"
+    return "" if app.watched.snapshot.workers_up else "no worker is up yet"
 
 
 def _preset_command(name: str) -> Command:
@@ -345,10 +339,10 @@ COMMANDS = (
         "[-n N] [--per gpu] [--cwd PATH] CMD", changes=True,
         suggest=lambda _app, words: files(words[-1]),
     ),
-    *(_visit(kind) for kind in VIEWS),
+    *(_visit(name, key) for name, (key, _) in VIEWS.items()),
     Command(
         "filter", "Show only rows that match", _filter, "slash", "FILTER", "filter",
-        unavailable=lambda app: "" if app.view and app.view.FILTER else "this view has no filter",
+        unavailable=lambda app: "" if app.view.FILTER else "this view has no filter",
     ),
     Command("command", "Type a command", type_command, "colon", hint="command"),
     Command("find", "Find a command", _find, "ctrl+p", hint="find"),

@@ -22,9 +22,9 @@ from gputui.protocol.frontend import (
     RetryHosts,
     Scale,
 )
+from gputui.tui.commands import Command
 from gputui.tui.commands.actions import hosts, workers
-from gputui.tui.commands.command_registry import Command
-from gputui.tui.dialogs.modal import ScaleDialog, confirm
+from gputui.tui.dialogs import ScaleDialog, confirm
 from gputui.tui.frame import Frame
 from gputui.tui.rendering import format as fmt
 
@@ -68,9 +68,9 @@ async def _scale_by(app: Frame, more: int) -> None:
             return (str(error),)
 
     snapshot = app.watched.snapshot
-    wanted = snapshot.wanted_workers if snapshot else None
+    wanted = snapshot.wanted_workers
     if wanted is None:
-        states = [each.state for each in snapshot.hosts] if snapshot else []
+        states = [each.state for each in snapshot.hosts]
         if any(not (state.final or state in AWAY) for state in states):
             hint = "until all hosts have come up, write a number: :scale N"
             raise HeadError(f"how many workers the hosts give is not known yet; {hint}")
@@ -102,14 +102,14 @@ async def _adaptive(app: Frame, argument: str) -> None:
 
 
 def _targets(app: Frame, argument: str = "") -> Sequence[str]:
-    return argument.split() or (app.view.targets() if app.view else ())
+    return argument.split() or app.view.targets()
 
 
 async def _retire(app: Frame, argument: str) -> None:
     names = workers_named(app.watched.workers, _targets(app, argument))
     if not names:
         raise HeadError("no worker there")
-    await change(app, RetireWorkers(0, names), f"Retire {by_host(names)}")
+    await change(app, RetireWorkers(0, names), f"Retire {fmt.by_host(names)}")
 
 
 async def _add_workers(app: Frame, argument: str) -> None:
@@ -119,7 +119,7 @@ async def _add_workers(app: Frame, argument: str) -> None:
     names = free_slots(slots, _targets(app, argument))
     if not names:
         raise HeadError("no free GPU there" + (": mark some with space" if watching else ""))
-    await change(app, AddWorkers(0, names), f"Start workers on {by_host(names)}")
+    await change(app, AddWorkers(0, names), f"Start workers on {fmt.by_host(names)}")
 
 
 async def _more(app: Frame) -> None:
@@ -132,7 +132,7 @@ async def _restart(app: Frame, argument: str) -> None:
     names: tuple[str, ...] = ()
     if argument != "all":
         names = workers_named(everyone, _targets(app, argument))
-        whom = by_host(names)
+        whom = fmt.by_host(names)
         if not names:
             raise HeadError("no worker there; :restart all for all of them")
     if await confirm(app, f"Restart {whom}?", (at_stake(everyone, names),)):
@@ -171,7 +171,7 @@ async def _retry(app: Frame, argument: str) -> None:
 
 
 def _no_cluster(app: Frame) -> str:
-    return "" if app.watched.snapshot else "the cluster has not answered yet"
+    return "" if app.watched.snapshot.name else "the cluster has not answered yet"
 
 
 def _no_workers(app: Frame) -> str:
@@ -187,14 +187,9 @@ def _no_source(app: Frame) -> str:
 
 
 def _none_failed(app: Frame) -> str:
-    known, failed = app.watched.snapshot, (HostState.FAILED, HostState.SILENT)
-    found = known is not None and any(host.state in failed for host in known.hosts)
+    failed = HostState.FAILED, HostState.SILENT
+    found = any(host.state in failed for host in app.watched.snapshot.hosts)
     return "" if found else "no host has failed or is silent"
-
-
-HOSTS_NAMED = 12
-WORKERS_NAMED = 2
-"""So few workers bear their own names; more are counted by host."""
 
 
 def preview_lines(previewed: Previewed, workers: Sequence[WorkerStatus] = ()) -> tuple[str, ...]:
@@ -206,7 +201,7 @@ def preview_lines(previewed: Previewed, workers: Sequence[WorkerStatus] = ()) ->
     then rest
     """
     lines = [
-        f"{verb} {len(names):,}: {by_host(names)}"
+        f"{verb} {len(names):,}: {fmt.by_host(names)}"
         for verb, names in (("start", previewed.starts), ("stop", previewed.stops))
         if names
     ]
@@ -218,20 +213,6 @@ def preview_lines(previewed: Previewed, workers: Sequence[WorkerStatus] = ()) ->
         named = f": {', '.join(names)}" if names else ""
         lines.append(f"{fmt.many(running, 'task')} running{named}; computed again on other workers")
     return (*lines, *previewed.text.splitlines()) or ("nothing changes",)
-
-
-def by_host(names: Sequence[str]) -> str:
-    """Return worker names as the hosts they are on, with how many; a few as they are.
-
-    >>> by_host(["a:gpu0", "a:gpu1", "b:gpu0"]), by_host(["a:gpu0"])
-    ('a ×2, b', 'a:gpu0')
-    """
-    if len(names) <= WORKERS_NAMED:
-        return ", ".join(names)
-    counts = Counter(name.rpartition(":")[0] or name for name in names)
-    words = [host if many == 1 else f"{host} ×{many}" for host, many in counts.items()]
-    more = len(words) - HOSTS_NAMED
-    return ", ".join(words[:HOSTS_NAMED]) + (f" and {more} more hosts" if more > 0 else "")
 
 
 def at_stake(workers: Iterable[WorkerStatus], names: Sequence[str]) -> str:

@@ -14,11 +14,12 @@ from functools import partial
 
 from textual.content import Content
 
+from gputui.client.sources import named_hosts
 from gputui.errors import ExitCode, GputuiError, HeadError
 from gputui.model.snapshot import RunState, Snapshot
 from gputui.protocol.frontend import Answer, Asked, KeepWatching, Stop
-from gputui.tui.attachment import OpenConnection, StartOptions
-from gputui.tui.dialogs.modal import (
+from gputui.tui.attachment import Begin, OpenConnection
+from gputui.tui.dialogs import (
     Choice,
     Chooser,
     Dialog,
@@ -28,43 +29,42 @@ from gputui.tui.dialogs.modal import (
 )
 from gputui.tui.frame import Frame
 from gputui.tui.rendering import format as fmt
+from gputui.tui.watched import LOGIN
 from gputui.tui.widgets.prompt import files, last_word
 
-LOGIN = 0
-"""The number of a question of the head's machine; a head counts its own from 1."""
 PUT_OFF_S = 30.0
 """After so long a login whose question was put off is tried again, without asking: its answer may
 be known by now, from ssh-agent or from ssh in another terminal."""
 
 
-async def choose_start(app: Frame, options: StartOptions) -> OpenConnection | None:
+async def choose_start(app: Frame, begin: Begin) -> OpenConnection | None:
     """Ask which cluster to show, until one was chosen; None is to leave."""
+    ssh_hosts = named_hosts()
     offers = [
         ("here", "this machine", "workers on its CPUs"),
-        ("ssh", "hosts of ~/.ssh/config", f"{len(options.ssh_hosts)} to tick"),
+        ("ssh", "hosts of ~/.ssh/config", f"{len(ssh_hosts)} to tick"),
         ("file", "a hosts file", "one host a line"),
         ("demo", "the demo", "16 hosts of 8 simulated GPUs"),
     ]
     items = [
         (kind, Content.assemble((f"{name:<24}", "bold"), (does, "dim")))
         for kind, name, does in offers
-        if kind != "ssh" or options.ssh_hosts
+        if kind != "ssh" or ssh_hosts
     ]
     title = "No GPU was found here. What should be shown?"
     while (kind := await app.ask(Chooser[str | None](title, items))) is not None:
         text = ""
         if kind == "ssh":
-            hosts = dict.fromkeys(options.ssh_hosts, "")
-            picked = await app.ask(Picker("Hosts of ~/.ssh/config", hosts, ()))
+            picker = Picker("Hosts of ~/.ssh/config", dict.fromkeys(ssh_hosts, ""), ())
+            picked = await app.ask(picker)
             text = "\n".join(picked or ())
         elif kind == "file":
             mark = "> Which hosts file?   tab completes"
-            typed = await app.prompt.ask(mark, candidates=lambda line: files(last_word(line)))
-            text = (typed or "").strip()
-        if not text and kind in ("ssh", "file"):
+            text = await app.prompt.ask(mark, candidates=lambda line: files(last_word(line))) or ""
+        if not text.strip() and kind in ("ssh", "file"):
             continue
         try:
-            opener = options.begin(kind, text)
+            opener = begin(kind, text.strip())
         except GputuiError as error:
             app.say(str(error), bad=True)
             continue
@@ -74,10 +74,8 @@ async def choose_start(app: Frame, options: StartOptions) -> OpenConnection | No
     return None
 
 
-def concerned(snapshot: Snapshot | None, pid: int) -> Iterator[str]:
+def concerned(snapshot: Snapshot, pid: int) -> Iterator[str]:
     """Yield a line for each run under way and each session but that of the process `pid`."""
-    if snapshot is None:
-        return
     for run in snapshot.runs:
         if not run.state.ended:
             share = f" {run.done / run.total:.0%}" if run.total else ""
@@ -116,12 +114,12 @@ class Person:
         lines = [f"gputui attach {name} comes back to it."]
         goes_on = f"{name} goes on; gputui attach {name} comes back, gputui down {name} stops it."
         left = goes_on
-        if snapshot is not None and snapshot.ends_with_screens:
+        if snapshot.ends_with_screens:
             ways = [Choice("l", "leave")]
             lines = ["It only watches, and ends with its last screen unless it is kept."]
             left = ""
             ways += [] if app.readonly else [Choice("k", "keep watching")]
-        elif snapshot is not None and snapshot.simulated:
+        elif snapshot.simulated:
             ways = [Choice("l", "leave")]
             lines, left = ["It is simulated, and ends with this screen."], ""
         elif not (app.readonly or app.playback):
@@ -140,7 +138,7 @@ class Person:
     async def stop(self, *, asked: bool = False) -> None:
         """Stop the cluster after a confirmation that names the losses and the attached people."""
         app, snapshot = self._app, self._app.live.snapshot
-        if snapshot is None or app.head.connection is None:
+        if app.head.connection is None:
             raise HeadError("the head does not answer")
         lines = ["Every worker ends, and the results they hold are lost."]
         if runs := sum(not run.state.ended for run in snapshot.runs):
@@ -153,7 +151,7 @@ class Person:
 
     def ended(self, reason: str) -> str:
         """Return how the cluster ended, and the part that could not be reached."""
-        name, events = self._app.live.name, self._app.live.events
+        name, events = self._app.live.snapshot.name, self._app.live.events
         unreached = bool(events) and events[-1].kind == "stopping" and events[-1].severity != "info"
         left = events[-1].text if unreached else ""
         if self.stopping:
@@ -177,19 +175,13 @@ class Person:
             return
         asked = next((each for each in self.asked if each.question not in self._put_off), None)
         if asked is not None:
-            answered = partial(self._answered, asked.question)
-            self._app.push_screen(QuestionDialog(asked), answered)
+            self._app.push_screen(QuestionDialog(asked), partial(self._answered, asked.question))
 
     @property
     def asked(self) -> list[Asked]:
         """The open questions that this screen may answer."""
         questions = self._app.live.questions.values()
         return [each for each in questions if each.question == LOGIN or not self._app.readonly]
-
-    @property
-    def login_asks(self) -> bool:
-        """Whether the head's machine waits for an answer."""
-        return LOGIN in self._app.live.questions
 
     def _answered(self, number: int, text: str | None) -> None:
         """Put a question off, or send its answer; a login that was denied asks on request only."""

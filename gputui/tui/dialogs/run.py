@@ -27,7 +27,7 @@ from gputui.presets import Machine, Memory, Parameter, Preset, Value
 from gputui.protocol.frontend import StartRun
 from gputui.protocol.programs import exec_words, is_program
 from gputui.runs.records import is_script
-from gputui.tui.dialogs.modal import Choice, Modal
+from gputui.tui.dialogs import Choice, Modal
 from gputui.tui.rendering import format as fmt
 
 DEVICE_SHARE = 0.9
@@ -74,8 +74,8 @@ class Form:
         """Estimate the memory of the run on these workers; None where that cannot be said."""
         if self.preset.estimate is None or self.machine is None or self.mistakes():
             return None
-        values = presets.parse(self.preset, self.texts).complete(self.backend)
-        return self.preset.estimate(values, self.machine)
+        parsed = presets.parse(self.preset, self.texts)
+        return self.preset.estimate(parsed.complete(self.backend), self.machine)
 
     def parameters(self) -> tuple[tuple[str, str], ...]:
         """Return the parameters to send, in the preset's order."""
@@ -133,10 +133,8 @@ def headless_command(
     return shlex.join(words)
 
 
-def machine_of(snapshot: Snapshot | None) -> Machine | None:
+def machine_of(snapshot: Snapshot) -> Machine | None:
     """Describe the workers that are up, for an estimate of memory."""
-    if snapshot is None:
-        return None
     up = [worker for worker in snapshot.workers if worker.state.up]
     on_gpus = [worker for worker in up if worker.device_uuid]
     chosen = on_gpus or up
@@ -247,9 +245,6 @@ class RunDialog(Modal[StartRun | None]):
         """Go to the next preset that begins with the letter typed into their list."""
         if not self._presets.has_focus or len(key) > 1:
             return False
-        if key.isdecimal():
-            self._hint = "enter or tab goes to the parameters"
-            self._show_outcome()
         here = self._presets.highlighted or 0
         after = [*range(here + 1, len(self._names)), *range(here)]
         found = (place for place in after if self._names[place].startswith(key))

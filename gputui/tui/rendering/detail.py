@@ -172,7 +172,6 @@ def side_by_side(lines: Sequence[Line]) -> Line:
 
 def head_lines(watched: Watched, slot: Slot, span: Span, width: int) -> list[Line]:
     """Return the title of a GPU in full, and the trouble with it."""
-    assert watched.snapshot is not None
     now, device = watched.snapshot.taken_at, slot.device
     lines = [title_line(slot, span, width, now)]
     found: list[str] = [*watched.by_subject.get(slot.key, ())]
@@ -265,7 +264,6 @@ def process_line(process: DeviceProcess, now: float) -> Line:
 
 def detail_lines(watched: Watched, slot: Slot, span: Span, width: int, height: int) -> list[Line]:
     """Return a slot in full in exactly so many lines or fewer."""
-    assert watched.snapshot is not None
     head = head_lines(watched, slot, span, width)
     below, log = facts(slot, watched.snapshot.taken_at), log_of(watched, slot)
     now = watched.snapshot.taken_at
@@ -291,8 +289,8 @@ LOG_LINES = 40
 
 def log_of(watched: Watched, slot: Slot, worker: str = "") -> list[LogLine]:
     """Return the end of the log of this worker, or of the first on a slot."""
-    name = worker or next((each.name for each in slot.workers), "")
-    return watched.logs.last(name, LOG_LINES)
+    names = [each.name for each in slot.workers] or [worker]
+    return watched.logs.last(worker if worker in names else names[0], LOG_LINES)
 
 
 def beneath(below: Sequence[Line], log: Sequence[LogLine], width: int, height: int) -> list[Line]:

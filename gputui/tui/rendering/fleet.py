@@ -48,7 +48,7 @@ from gputui.tui.rendering.metrics import (
     slot_state,
     state_cell,
 )
-from gputui.tui.rendering.owners import Whose, owner_part, whose
+from gputui.tui.rendering.owners import owner_part, whose
 from gputui.tui.watched import Watched
 
 if TYPE_CHECKING:
@@ -61,11 +61,7 @@ LEAST = 0.01
 """Below which a cell is an outline, except where a task runs."""
 FILLED = (SlotState.IDLE, SlotState.BUSY, SlotState.FOREIGN)
 """The states that a cell's colour, not a mark, stands for."""
-OF_WHOM: Mapping[Whose, Part] = {
-    Whose.FREE: (IDLE, "good"),
-    Whose.MINE: ("●", "accent"),
-    Whose.OTHERS: ("◆", ""),
-}
+OF_WHOM = {"free": (IDLE, "good"), "mine": ("●", "accent"), "others": ("◆", "")}
 GENEROUS_HISTORY = 37
 """Cells of history from which on bars grow, and columns that are less asked for come in."""
 NAME_MOST = 24
@@ -417,27 +413,23 @@ def group_line(row: Row, sign: Part, width: int, *, folded: bool) -> Line:
         return [*parts, (f"  {fmt.safe(host.reason)}", "warn")]
     if folded:
         parts += [("  ", ""), *merged(map(look.cell, row.slots))]
-    read = host.reading
-    fields = (
-        models(row.slots),
-        f"  cpu {fmt.percent(read.cpu_percent)}",
-        f"  mem {fmt.memory(read.memory_used_bytes, read.memory_total_bytes)}",
-        f"  load {fmt.number(read.load_1m, 1)}",
-        f"  net {fmt.size(read.network_receive_bytes_per_s)}↓"
-        f" {fmt.size(read.network_send_bytes_per_s)}↑",
-    )
-    return whole_fields([*parts, *((text, "dim") for text in fields if text)], width)
+    return whole_fields([*parts, *((text, "dim") for text in host_facts(host))], width)
 
 
-def models(slots: Sequence[Slot]) -> str:
-    """Name the models of these GPUs, each once with its number.
+def host_facts(host: HostStatus) -> Iterator[str]:
+    """Yield a host's GPUs, by model, and its readings, each after two spaces.
 
-    >>> models([])
-    ''
+    >>> "".join(host_facts(HostStatus("h", HostState.READY, 0.0)))
+    '  cpu –  mem –  load –  net –↓ –↑'
     """
-    counts = Counter(slot.device.name for slot in slots if slot.device is not None)
-    short = (f"{count}×{name.removeprefix('NVIDIA ')}" for name, count in counts.items())
-    return fmt.safe("  " + " + ".join(short)) if counts else ""
+    read, counts = host.reading, Counter(device.name for device in host.devices)
+    if models := [f"{count}×{name.removeprefix('NVIDIA ')}" for name, count in counts.items()]:
+        yield fmt.safe(f"  {' + '.join(models)}")
+    yield f"  cpu {fmt.percent(read.cpu_percent)}"
+    yield f"  mem {fmt.memory(read.memory_used_bytes, read.memory_total_bytes)}"
+    yield f"  load {fmt.number(read.load_1m, 1)}"
+    received, sent = read.network_receive_bytes_per_s, read.network_send_bytes_per_s
+    yield f"  net {fmt.size(received)}↓ {fmt.size(sent)}↑"
 
 
 def _everything(row: Row) -> str:
@@ -516,7 +508,6 @@ class Selection:
 
     def take(self, watched: Watched, look: Look, matches: Matches[Row] | None = None) -> None:
         """Take in what matches of the newest snapshot."""
-        assert watched.snapshot is not None
         if look.alarms != self.look.alarms:
             self._looked_at = 0.0
         self.look = look

@@ -5,6 +5,8 @@ and direction marks becomes a visible character.
 """
 
 import math
+from collections import Counter
+from collections.abc import Sequence
 from datetime import datetime
 
 from gputui.model.plain_text import safe as safe
@@ -99,6 +101,25 @@ def many(number: int, noun: str) -> str:
     ('1 host', '1,250 GPUs')
     """
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+HOSTS_NAMED = 12
+WORKERS_NAMED = 2
+"""So few workers bear their own names; more are counted by host."""
+
+
+def by_host(names: Sequence[str]) -> str:
+    """Return worker names as the hosts they are on, with how many; a few as they are.
+
+    >>> by_host(["a:gpu0", "a:gpu1", "b:gpu0"]), by_host(["a:gpu0"])
+    ('a ×2, b', 'a:gpu0')
+    """
+    if len(names) <= WORKERS_NAMED:
+        return ", ".join(names)
+    counts = Counter(name.rpartition(":")[0] or name for name in names)
+    words = [host if many == 1 else f"{host} ×{many}" for host, many in counts.items()]
+    more = len(words) - HOSTS_NAMED
+    return ", ".join(words[:HOSTS_NAMED]) + (f" and {more} more hosts" if more > 0 else "")
 
 
 def lasted(began_at: float, held_at: float, now: float) -> str:

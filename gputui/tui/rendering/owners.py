@@ -6,7 +6,6 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from enum import StrEnum
 
 from gputui.model.claim_text import claim_text, used_since
 from gputui.model.readings import DeviceReading, Owner, in_use, is_free, users
@@ -16,21 +15,13 @@ from gputui.tui.rendering.format import MISSING, age, safe
 IDLE_SHOWN_S = 60.0
 
 
-class Whose(StrEnum):
-    """Whose a GPU is, for one person."""
-
-    FREE = "free"
-    MINE = "mine"
-    OTHERS = "others"
-
-
-def whose(device: DeviceReading, me: str) -> Whose:
-    """Return the kind of owner that a GPU has for this user; what their cluster has is theirs."""
+def whose(device: DeviceReading, me: str) -> str:
+    """Return whether a GPU is `free`, `mine` or `others`; what a user's cluster has is theirs."""
     if not in_use(device):
-        return Whose.FREE
+        return "free"
     ours = any(process.owner is Owner.OURS for process in device.processes)
     ours = ours or (device.claim is not None and device.claim.ours)
-    return Whose.MINE if ours or me in users(device) else Whose.OTHERS
+    return "mine" if ours or me in users(device) else "others"
 
 
 def is_over(device: DeviceReading, now: float) -> bool:

@@ -12,6 +12,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 from rich.style import Style
 from textual.app import App
@@ -152,7 +153,7 @@ class Palette:
     """Whether the ramp's steps may look alike: without colour, or with the terminal's own."""
 
     @classmethod
-    def of(cls, app: App[object]) -> "Palette":
+    def of(cls, app: App[Any]) -> "Palette":
         """Return the palette of an app's present theme."""
         ascii_only = bool(getattr(app, "ascii_only", False))
         return palette(tuple(app.theme_variables.items()), app.current_theme.dark, ascii_only)
@@ -161,9 +162,8 @@ class Palette:
         """Return a role's style; an unknown role has that of plain text."""
         return self.styles.get(role, Style.null())
 
-    def under_cursor(self, style: Style | None) -> Style:
+    def under_cursor(self, style: Style) -> Style:
         """Return a style as it is on the line under the cursor: one colour behind it all."""
-        style = style or Style.null()
         if self.cursor is None:
             return Style(reverse=True, bold=style.bold, underline=style.underline)
         return style + Style(bgcolor=self.cursor.rich_color)

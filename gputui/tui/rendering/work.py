@@ -184,8 +184,6 @@ MARKS = {
 
 
 TRACEBACK_LINES = 14
-NAME_CELLS = 16
-"""Rows of a comparison of two runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,7 +340,6 @@ def fleet_lines(watched: Watched, row: RunRow, width: int) -> list[Line]:
 
     They go from its start to its end; nothing where that was not read.
     """
-    assert watched.snapshot is not None
     run, cells, now = row.run, (width - GAP) // 2, watched.snapshot.taken_at
     begun_s, ended_s = now - run.started_at, now - (run.ended_at or now)
     blocks: list[list[Line]] = []

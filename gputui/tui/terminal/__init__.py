@@ -1,18 +1,44 @@
-"""Textual's way to the terminal, and the parts of Textual that it uses without being promised them.
+"""Textual's driver with the terminal at both ends: keys and pastes in, changed cells out.
 
-`driver` reads keys and pastes, and writes; `cells` finds the cells of a frame that changed. Nothing
-else in this package's parent touches what Textual keeps to itself. A release of Textual without
-one of the names is refused with a sentence, before anything is drawn.
+**In.** Textual's parser looks for keys in a paste, too: an escape sequence in it, or one cut short,
+comes out as key presses, and a byte that is not UTF-8 ends its input thread (seen in Textual 8.2).
+So escapes are taken out of a paste before it is parsed. A key right behind `esc` looks like one
+pressed together with alt, which nothing here is bound to: it is taken as the two keys it was.
+
+**Out.** Of a frame only the cells that changed go on (`cells`). What shows nothing (modes,
+questions to the terminal, titles, the clipboard) passes as it is; after anything else nothing on
+the terminal is taken for granted, and the next frame sends every cell. `tests/tui/test_differ.py`
+fails when Textual writes what is not read here.
+
+Nothing else in `tui` touches what Textual keeps to itself. A release of Textual without one of the
+names in `PRIVATE` is refused with a sentence, before anything is drawn.
 """
 
 import contextlib
+import os
+import re
+import select
+import signal
 import subprocess
-from collections.abc import Iterable, Mapping
+import threading
+import time
+from codecs import getincrementaldecoder
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module, metadata
 from operator import attrgetter
+from typing import Any
+
+from textual._xterm_parser import XTermParser
+from textual.app import App
+from textual.constants import ESCAPE_DELAY
+from textual.drivers.linux_driver import LinuxDriver
+from textual.events import Key, Paste
+from textual.message import Message
 
 from gputui.errors import GputuiError
 from gputui.model.plain_text import safe
+from gputui.tui.rendering.format import to_ascii
+from gputui.tui.terminal.cells import Cells
 
 PRIVATE = (
     "textual._xterm_parser:XTermParser.feed",
@@ -34,6 +60,140 @@ def require(names: Iterable[str] = PRIVATE) -> None:
                 f"Textual {metadata.version('textual')} has no {name}, which the screen draws "
                 "with; install the release that it was tested with: pip install 'textual==8.2.*'"
             ) from error
+
+
+START, END = "\x1b[200~", "\x1b[201~"
+"""Around a paste."""
+READ_BYTES = 65_536
+LONGEST = 10_000
+"""Characters of a paste; nothing on the screen takes more."""
+MOST_READ = 4 * LONGEST
+"""Characters that are kept of one, with all that is taken out of it."""
+QUIET_S = 0.05
+"""A paste is over when its end was seen and nothing has come for so long: what a paste holds may
+look like its end, and what comes with it was not typed by hand."""
+LOST_S = 10.0
+"""A paste whose end does not come is over after so much silence."""
+LONE = re.compile(r"\x1b(?=[^\[\]OPX^_])")
+"""An escape key: not what begins a sequence."""
+HANG_UP_S = 3.0
+"""For how long a screen may take to end in order once its terminal is gone."""
+
+
+class Input:
+    """Text as it arrives → Textual's messages."""
+
+    def __init__(self) -> None:
+        self._parser = XTermParser()
+        self._held = ""
+        """An escape that came last, or what may begin a paste."""
+        self._pasted: str | None = None
+        """A paste that has begun."""
+        self._tail = ""
+        """The last characters of it, which may begin its end."""
+        self._ended = False
+        """Whether its end was seen."""
+        self._fed_at = 0.0
+
+    def feed(self, text: str, now: float) -> Iterator[Message]:
+        """Parse text and yield its events."""
+        self._fed_at = now
+        if self._pasted is None:
+            keys, start, text = (self._held + text).partition(START)
+            begun = (START[:length] for length in range(len(START) - 1, -1, -1))
+            self._held = "" if start else next(each for each in begun if keys.endswith(each))
+            yield from self._keys(keys)
+            if not start:
+                return
+            self._pasted, self._tail, self._ended = "", "", False
+        self._ended = self._ended or END in self._tail + text
+        self._tail = (self._tail + text)[1 - len(END) :]
+        self._pasted += text[: MOST_READ - len(self._pasted)]
+
+    def tick(self, now: float) -> Iterator[Message]:
+        """Yield the events that a pause completes."""
+        quiet_s = now - self._fed_at
+        if self._pasted is not None and quiet_s >= (QUIET_S if self._ended else LOST_S):
+            text = self._pasted.replace(END, "").replace("\x1b", "").replace("\x00", "")
+            self._pasted = None
+            yield Paste(text[:LONGEST])
+        if self._held and quiet_s >= ESCAPE_DELAY:
+            held, self._held = self._held, ""
+            yield from [Key("escape", held)] if held == "\x1b" else self._parser.feed(held)
+        yield from self._parser.tick()
+
+    def _keys(self, text: str) -> Iterator[Message]:
+        """Yield the keys of a text but for what is held, each lone escape as one."""
+        for number, part in enumerate(LONE.split(text)):
+            if number:
+                yield Key("escape", "\x1b")
+            if part := part.removesuffix(self._held):  # nothing at all ends the parser
+                yield from self._parser.feed(part)
+
+
+class CellDriver(LinuxDriver):
+    """A driver that separates pastes from keys, sends changed cells, ends with its terminal."""
+
+    def __init__(self, app: App[Any], **options: Any) -> None:
+        require()
+        super().__init__(app, **options)
+        self._cells = Cells()
+
+    def run_input_thread(self) -> None:
+        """Read the terminal's input until the screen or the terminal ends."""
+        arriving, decoder = Input(), getincrementaldecoder("utf-8")(errors="replace")
+        while not self.exit_event.is_set():
+            messages: list[Message] = []
+            if select.select([self.fileno], [], [], QUIET_S)[0]:
+                data = b""
+                with contextlib.suppress(OSError):
+                    data = os.read(self.fileno, READ_BYTES)
+                if not data:
+                    hang_up()
+                    return
+                messages += arriving.feed(decoder.decode(data), time.monotonic())
+            messages += arriving.tick(time.monotonic())
+            for message in messages:
+                self.process_message(message)
+
+    def forget(self) -> None:
+        """Take nothing on the terminal for granted: the next frame sends every cell."""
+        self._cells.forget()
+
+    def write(self, data: str) -> None:
+        """Write the changed cells; on an ASCII screen in ASCII only."""
+        if self._app.has_class("-ascii"):
+            data = to_ascii(data)
+        if sent := self._cells.let_through(data, self._app.size):
+            super().write(sent)
+
+
+def draw_again(app: App[Any]) -> None:
+    """Draw every cell, whatever the terminal is thought to show.
+
+    Textual 8.2 draws nothing where the size is again what it was; the terminal may have lost its
+    cells on the way there.
+    """
+    if isinstance(app._driver, CellDriver):
+        app._driver.forget()
+    app.refresh()
+
+
+def notify_person(app: App[Any], text: str) -> None:
+    """Have the terminal notify the person who sits at it of a text."""
+    if app._driver is not None:
+        app._driver.write(notification(text, os.environ))
+
+
+def hang_up() -> None:
+    """End this process as SIGHUP does, which not every terminal sends as it goes away.
+
+    What writes to a terminal that is gone may block for ever: the process ends all the same.
+    """
+    last = threading.Timer(HANG_UP_S, os._exit, (128 + signal.SIGHUP,))
+    last.daemon = True
+    last.start()
+    os.kill(os.getpid(), signal.SIGHUP)
 
 
 ASK_S = 0.5

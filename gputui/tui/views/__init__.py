@@ -1,36 +1,25 @@
 """The screen's views, by name: each is imported and made when it is first visited, so that the
-first frame waits for no view but the one it shows. Its place gives a view its number key.
+first frame waits for no view but the one it shows.
 """
 
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-
-@dataclass(frozen=True, slots=True)
-class ViewKind:
-    """A view that there is, without importing it."""
-
-    name: str
-    key: str
-    """The key that brings it into sight; "" for one reached in other ways."""
-    location: str
-    """`module:Class` below this package."""
-
-    def load(self) -> Any:
-        """Import and return the view's class."""
-        module, _, name = self.location.partition(":")
-        return getattr(import_module(f"{__name__}.{module}"), name)
+VIEWS = {
+    "hosts": ("0", "lists:HostsView"),
+    "fleet": ("1", "fleet_view:FleetView"),
+    "workers": ("2", "lists:WorkersView"),
+    "tasks": ("3", "tasks_view:TasksView"),
+    "logs": ("4", "logs_view:LogsView"),
+    "events": ("5", "lists:EventsView"),
+    "runs": ("6", "runs_view:RunsView"),
+    "users": ("u", "lists:UsersView"),
+    "device": ("", "device_view:DeviceView"),
+}
+"""View → its key, "" where it is reached in other ways, and `module:Class` below this package."""
 
 
-VIEWS = (
-    ViewKind("hosts", "0", "lists:HostsView"),
-    ViewKind("fleet", "1", "fleet_view:FleetView"),
-    ViewKind("workers", "2", "lists:WorkersView"),
-    ViewKind("tasks", "3", "tasks_view:TasksView"),
-    ViewKind("logs", "4", "logs_view:LogsView"),
-    ViewKind("events", "5", "lists:EventsView"),
-    ViewKind("runs", "6", "runs_view:RunsView"),
-    ViewKind("users", "u", "users_view:UsersView"),
-    ViewKind("device", "", "device_view:DeviceView"),
-)
+def load_view(name: str) -> Any:
+    """Import and return a view's class."""
+    module, _, kind = VIEWS[name][1].partition(":")
+    return getattr(import_module(f"{__name__}.{module}"), kind)

@@ -12,10 +12,11 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.containers import Vertical
 
+from gputui.errors import UsageError
 from gputui.model.series import Span
 from gputui.model.slots import Slot
-from gputui.tui.commands.command_registry import Command
-from gputui.tui.dialogs.modal import Picker
+from gputui.tui.commands import Command
+from gputui.tui.dialogs import Picker
 from gputui.tui.filter import no_such
 from gputui.tui.rendering import Line, Part
 from gputui.tui.rendering import format as fmt
@@ -85,7 +86,7 @@ class FleetView(Listing[Row]):
 
     def on_mount(self) -> None:
         """Begin with what was chosen in an earlier session."""
-        chosen = self.screen_app.remembered.now
+        chosen = self.screen_app.preferences
         if chosen.zoom in list(Zoom):
             self.chosen_zoom = Zoom(chosen.zoom)
         self.chosen_columns = columns_named(chosen.columns)
@@ -94,8 +95,6 @@ class FleetView(Listing[Row]):
 
     def show(self, watched: Watched) -> None:
         """Draw the newest snapshot at the present zoom."""
-        if watched.snapshot is None:
-            return
         now, alarms, flat = watched.snapshot.taken_at, watched.by_subject, self.heat.palette.flat
         sessions = watched.snapshot.sessions
         me = next((each.user for each in sessions if each.pid == os.getpid()), "")
@@ -182,32 +181,26 @@ class FleetView(Listing[Row]):
 
     def _show_about(self) -> None:
         """Show the GPU under the cursor in full where there is room, and the outliers."""
-        slot, (rail, below) = self.selected, self._layout
-        if rail or below:
-            self.screen_app.head.follow_logs()
-        if below:
-            self._show_in_full(self.below, slot, self._trouble(self.below))
-        if rail and self.zoom is Zoom.GPU:
-            self._show_in_full(self.rail, slot, self._trouble(self.rail))
-        elif rail:
-            above = self.selection.outlier_lines(filtered=bool(self.filter_text))
-            self._show_in_full(self.rail, None if below else slot, above)
+        rail, below = self._layout
+        for pane in [each for each, room in ((self.below, below), (self.rail, rail)) if room]:
+            slot, (width, height) = self.selected, pane.size
+            if pane is self.rail and self.zoom is not Zoom.GPU:
+                above = self.selection.outlier_lines(filtered=bool(self.filter_text))
+                slot = None if below else slot
+            else:
+                above = self._trouble(width)
+            lines = [*above, ()] if above else []
+            room = height - len(lines)
+            if slot is not None and width and room >= LEAST_LINES:
+                lines += detail_lines(self.screen_app.watched, slot, self.span, width, room)
+            pane.put(lines)
 
-    def _show_in_full(self, pane: Pane, slot: Slot | None, above: list[Line]) -> None:
-        """Show a slot in a pane, where there is room below other lines."""
-        width, height = pane.size
-        lines = [*above, ()] if above else []
-        room = height - len(lines)
-        if slot is not None and width and room >= LEAST_LINES:
-            lines += detail_lines(self.screen_app.watched, slot, self.span, width, room)
-        pane.put(lines)
-
-    def _trouble(self, pane: Pane) -> list[Line]:
+    def _trouble(self, width: int) -> list[Line]:
         """Return why the host under the cursor has nothing to show, whole."""
         host = self.selection.hosts.get(self.cursor or "")
         if host is None or self.selection.by_host.get(host.name):
             return []
-        return evidence(host, pane.size.width)
+        return evidence(host, width)
 
     @property
     def selected(self) -> Slot | None:
@@ -362,8 +355,7 @@ class FleetView(Listing[Row]):
         app, chosen = self.screen_app, names.split()
         unknown = [name for name in chosen if name not in (*BY_KEY, "all")]
         if unknown:
-            app.say(no_such("column", unknown[0], BY_KEY), bad=True)
-            return
+            raise UsageError(no_such("column", unknown[0], BY_KEY))
         if not chosen:
             shown = [column.key for column in self.chosen_columns]
             items = {column.key: column.does for column in COLUMNS}

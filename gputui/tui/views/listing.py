@@ -8,10 +8,11 @@ from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import Any, ClassVar, Generic, TypeVar
 
+from textual import events
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 
-from gputui.tui.commands.command_registry import Command
+from gputui.tui.commands import Command
 from gputui.tui.filter import Fields, Matches, parse
 from gputui.tui.frame import View
 from gputui.tui.rendering import Line, Part, faded
@@ -220,7 +221,7 @@ class Listing(View, Generic[T]):
         self.table.select(key)
 
     def narrow(self, text: str) -> None:
-        """Show only what matches; raises FilterError."""
+        """Show only what matches; raises UsageError."""
         self._matches = parse(text, self.FILTER) if text else None
 
     def focus_body(self) -> None:
@@ -242,9 +243,11 @@ class Listing(View, Generic[T]):
         self.screen_app.draw()
         self.table.action_end(False)
 
-    def on_table_headed(self, event: Table.Headed) -> None:
+    def on_click(self, event: events.Click) -> None:
         """Sort by the column whose heading was clicked; the other way around when it is already."""
-        event.stop()
+        is_on_table = self.table.region.contains_point(event.screen_offset)
+        if not is_on_table or event.y >= HEADING:
+            return
         if (index := column_at((width for _, width in self._shown), event.x)) is not None:
             self.order.click(self._shown[index][0].key)
             self.screen_app.draw()

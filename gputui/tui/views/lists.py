@@ -1,10 +1,10 @@
-"""The views of hosts, workers and events: a table each, with the details of one row."""
+"""The views of hosts, workers, events and users: a table each, with the details of one row."""
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import ClassVar
 
+from gputui.model.readings import is_free
 from gputui.model.series import Span
 from gputui.model.slots import PLACES, state_of_worker, wrong_device
 from gputui.model.snapshot import (
@@ -16,14 +16,15 @@ from gputui.model.snapshot import (
     WorkerState,
     WorkerStatus,
 )
-from gputui.tui.commands.command_registry import Command
+from gputui.tui.commands import Command
 from gputui.tui.filter import Fields
-from gputui.tui.rendering import Line, Part, fitted, wrapped
+from gputui.tui.rendering import Line, Part, fitted, whole_fields, wrapped
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.columns import Column, text_column
 from gputui.tui.rendering.detail import LEAST_LINES, beneath, graph_lines, log_of, worker_lines
-from gputui.tui.rendering.fleet import Look, Row
+from gputui.tui.rendering.fleet import Look, Row, host_facts
 from gputui.tui.rendering.metrics import HOST_MARKS, state_cell, worker_state
+from gputui.tui.rendering.owners import GpuSum, gpu_sums, owner_line
 from gputui.tui.views.listing import Listing, order_commands
 from gputui.tui.watched import Watched
 from gputui.tui.widgets import HEADING
@@ -62,26 +63,6 @@ def _why(row: Row) -> str:
     return fmt.safe(row.host.reason or next(iter(row.host.warnings), ""))
 
 
-COLUMNS_OF_HOSTS: tuple[Column[Row], ...] = (
-    Column(
-        "host", "HOST", 14, 0, lambda r, width: [(fitted(fmt.safe(r.host.name), width), "title")],
-        lambda r: r.host.name, right=False, falling=False, most=24,
-    ),
-    Column("stages", "STAGES", 6, 0, lambda r, width: [stage_part(r.host)], right=False),
-    text_column(
-        "STATE", 14, 0, _word,
-        lambda r: HOST_MARKS[r.host.state][2], lambda r: r.urgency,
-    ),
-    text_column(
-        "SINCE", 5, 1, lambda r: fmt.age(r.look.now - r.host.state_since), lambda r: "dim",
-        lambda r: r.look.now - r.host.state_since, right=True,
-    ),
-    text_column(
-        "WHY", 20, 0, _why, lambda r: "warn" if r.host.reason else "dim", rest=20
-    ),
-)  # fmt: skip
-
-
 def evidence(host: HostStatus, width: int) -> list[Line]:
     """Describe a host's trouble in full: the reason, the hint, its last lines."""
     shape, word, role = HOST_MARKS[host.state]
@@ -94,24 +75,12 @@ def evidence(host: HostStatus, width: int) -> list[Line]:
         ]
     ]
     lines += wrapped(host.reason, width, "", "  ")
-    if not host.failed_stage:
-        lines += [[(f"  {fmt.safe(text)}", "dim")] for text in _found(host)]
+    if not host.failed_stage and (host.devices or host.reading.memory_total_bytes):
+        lines.append(whole_fields([(text, "dim") for text in host_facts(host)], width))
     lines += wrapped(f"try: {host.hint}", width, "accent", "  ") if host.hint else []
     for text in (*host.warnings, *host.stderr_tail)[-LAST_LINES:]:
         lines += wrapped(text, width, "dim", "  ")
     return lines
-
-
-def _found(host: HostStatus) -> list[str]:
-    """Describe the facts of a host so far."""
-    kinds = Counter((device.name, device.memory_total_bytes) for device in host.devices)
-    gpus = [f"{count} × {name}, {fmt.size(total)} each" for (name, total), count in kinds.items()]
-    read = host.reading
-    if read.memory_total_bytes is None:
-        return gpus
-    memory = fmt.memory(read.memory_used_bytes, read.memory_total_bytes)
-    load, cpu = fmt.number(read.load_1m, 1), fmt.number(read.cpu_percent)
-    return [*gpus, f"host memory {memory}  CPU {cpu}%  load {load}"]
 
 
 class HostsView(Listing[Row]):
@@ -119,7 +88,25 @@ class HostsView(Listing[Row]):
 
     NAME = "hosts"
     NOTHING = "no hosts yet"
-    COLUMNS = COLUMNS_OF_HOSTS
+    COLUMNS: ClassVar[Sequence[Column[Row]]] = (
+        Column(
+            "host", "HOST", 14, 0,
+            lambda r, width: [(fitted(fmt.safe(r.host.name), width), "title")],
+            lambda r: r.host.name, right=False, falling=False, most=24,
+        ),
+        Column("stages", "STAGES", 6, 0, lambda r, width: [stage_part(r.host)], right=False),
+        text_column(
+            "STATE", 14, 0, _word,
+            lambda r: HOST_MARKS[r.host.state][2], lambda r: r.urgency,
+        ),
+        text_column(
+            "SINCE", 5, 1, lambda r: fmt.age(r.look.now - r.host.state_since), lambda r: "dim",
+            lambda r: r.look.now - r.host.state_since, right=True,
+        ),
+        text_column(
+            "WHY", 20, 0, _why, lambda r: "warn" if r.host.reason else "dim", rest=20
+        ),
+    )  # fmt: skip
     KEY = "key"
     FILTER = Fields(
         everything=lambda r: " ".join(
@@ -131,18 +118,15 @@ class HostsView(Listing[Row]):
 
     def values(self, watched: Watched) -> Iterable[Row]:
         """Return the hosts: those that failed first, then those on their way."""
-        if (snapshot := watched.snapshot) is None:
-            return ()
-        look = Look(snapshot.taken_at)
-        return sorted((Row(host, (), look) for host in snapshot.hosts), key=lambda r: r.urgency)
+        look, hosts = Look(watched.snapshot.taken_at), watched.snapshot.hosts
+        return sorted((Row(host, (), look) for host in hosts), key=lambda r: r.urgency)
 
     def about(self, value: Row, width: int, height: int) -> list[Line]:
         """Describe which GPUs it waits for, the host under the cursor, and others that failed."""
         rows = self._values.values()
         others = [row.host for row in rows if row.urgency < UP - 1 and row.key != value.key]
         shown = [value.host, *others]
-        snapshot = self.screen_app.watched.snapshot
-        queue = snapshot.lacking.splitlines() if snapshot else []
+        queue = self.screen_app.watched.snapshot.lacking.splitlines()
         lines: list[Line] = [[(fitted(fmt.safe(text), width), "warn")] for text in queue]
         return [*lines, *(line for host in shown for line in (*evidence(host, width), ()))][:-1]
 
@@ -196,74 +180,70 @@ def _pin(worker: WorkerStatus) -> str:
     return "✖ elsewhere" if wrong_device(worker) else "pinned"
 
 
-WORKER_COLUMNS: tuple[Column[WorkerStatus], ...] = (
-    text_column("WORKER", 20, 0, lambda w: fmt.safe(w.name), sort=lambda w: w.name),
-    Column(
-        "state", "STATE", 13, 0, lambda w, width: state_cell(worker_state(w), width),
-        lambda w: PLACES[state_of_worker(w)], right=False, falling=False,
-    ),
-    text_column(
-        "DEVICE", UUID_CELLS, 5, lambda w: (w.device_uuid or "CPU")[:UUID_CELLS], lambda w: "dim"
-    ),
-    text_column("PIN", 11, 2, _pin, lambda w: "bad" if wrong_device(w) else "dim"),
-    text_column("PID", 7, 6, lambda w: fmt.number(w.pid), lambda w: "dim", right=True),
-    text_column(
-        "CPU", 5, 3, lambda w: fmt.number(w.cpu_percent), sort=lambda w: w.cpu_percent, right=True
-    ),
-    text_column(
-        "RSS/LIMIT", 11, 1, lambda w: fmt.memory(w.rss_bytes, w.memory_limit_bytes),
-        sort=lambda w: w.rss_bytes, right=True,
-    ),
-    text_column(
-        "MANAGED", 7, 4, lambda w: fmt.size(w.managed_bytes), sort=lambda w: w.managed_bytes,
-        right=True,
-    ),
-    text_column(
-        "ON GPU", 6, 8, lambda w: fmt.size(w.device_managed_bytes),
-        sort=lambda w: w.device_managed_bytes, right=True,
-    ),
-    text_column(
-        "SPILL", 5, 3, lambda w: fmt.size(w.spilled_bytes),
-        lambda w: "warn" if w.spilled_bytes else "dim", lambda w: w.spilled_bytes, right=True,
-    ),
-    text_column("RUN/READY/RESULTS", 17, 2,
-        lambda w: "/".join(map(fmt.count, (w.executing, w.ready, w.in_memory))),
-        sort=lambda w: w.executing, right=True,
-    ),
-    text_column("FILES", 5, 9, lambda w: fmt.count(w.open_files), lambda w: "dim", right=True),
-    text_column(
-        "RST", 3, 1, lambda w: str(w.restarts), lambda w: "warn" if w.restarts else "dim",
-        lambda w: w.restarts, right=True,
-    ),
-    text_column("TASK", 22, 1, lambda w: fmt.safe(w.reason or w.current_task or ""),
-                lambda w: "bad" if w.reason else "dim", rest=22),
-)  # fmt: skip
-
-
-WORKER_FILTER: Fields[WorkerStatus] = Fields(
-    everything=lambda w: f"{w.name} {w.state} {w.current_task or ''} {w.reason}",
-    words={"state": lambda w: w.state.value, "host": lambda w: w.host},
-    choices={"state": tuple(WorkerState)},
-    numbers={
-        "cpu": lambda w: w.cpu_percent,
-        "rss": lambda w: w.rss_bytes,
-        "managed": lambda w: w.managed_bytes,
-        "spill": lambda w: w.spilled_bytes,
-        "executing": lambda w: w.executing,
-        "ready": lambda w: w.ready,
-        "restarts": lambda w: w.restarts,
-        "pid": lambda w: w.pid,
-    },
-)
-
-
 class WorkersView(Listing[WorkerStatus]):
     """All workers."""
 
     NAME = "workers"
     NOTHING = "no workers yet"
-    COLUMNS = WORKER_COLUMNS
-    FILTER = WORKER_FILTER
+    COLUMNS: ClassVar[Sequence[Column[WorkerStatus]]] = (
+        text_column("WORKER", 20, 0, lambda w: fmt.safe(w.name), sort=lambda w: w.name),
+        Column(
+            "state", "STATE", 13, 0, lambda w, width: state_cell(worker_state(w), width),
+            lambda w: PLACES[state_of_worker(w)], right=False, falling=False,
+        ),
+        text_column(
+            "DEVICE", UUID_CELLS, 5, lambda w: (w.device_uuid or "CPU")[:UUID_CELLS],
+            lambda w: "dim",
+        ),
+        text_column("PIN", 11, 2, _pin, lambda w: "bad" if wrong_device(w) else "dim"),
+        text_column("PID", 7, 6, lambda w: fmt.number(w.pid), lambda w: "dim", right=True),
+        text_column(
+            "CPU", 5, 3, lambda w: fmt.number(w.cpu_percent), sort=lambda w: w.cpu_percent,
+            right=True,
+        ),
+        text_column(
+            "RSS/LIMIT", 11, 1, lambda w: fmt.memory(w.rss_bytes, w.memory_limit_bytes),
+            sort=lambda w: w.rss_bytes, right=True,
+        ),
+        text_column(
+            "MANAGED", 7, 4, lambda w: fmt.size(w.managed_bytes), sort=lambda w: w.managed_bytes,
+            right=True,
+        ),
+        text_column(
+            "ON GPU", 6, 8, lambda w: fmt.size(w.device_managed_bytes),
+            sort=lambda w: w.device_managed_bytes, right=True,
+        ),
+        text_column(
+            "SPILL", 5, 3, lambda w: fmt.size(w.spilled_bytes),
+            lambda w: "warn" if w.spilled_bytes else "dim", lambda w: w.spilled_bytes, right=True,
+        ),
+        text_column("RUN/READY/RESULTS", 17, 2,
+            lambda w: "/".join(map(fmt.count, (w.executing, w.ready, w.in_memory))),
+            sort=lambda w: w.executing, right=True,
+        ),
+        text_column("FILES", 5, 9, lambda w: fmt.count(w.open_files), lambda w: "dim", right=True),
+        text_column(
+            "RST", 3, 1, lambda w: str(w.restarts), lambda w: "warn" if w.restarts else "dim",
+            lambda w: w.restarts, right=True,
+        ),
+        text_column("TASK", 22, 1, lambda w: fmt.safe(w.reason or w.current_task or ""),
+                    lambda w: "bad" if w.reason else "dim", rest=22),
+    )  # fmt: skip
+    FILTER: ClassVar[Fields[WorkerStatus]] = Fields(
+        everything=lambda w: f"{w.name} {w.state} {w.current_task or ''} {w.reason}",
+        words={"state": lambda w: w.state.value, "host": lambda w: w.host},
+        choices={"state": tuple(WorkerState)},
+        numbers={
+            "cpu": lambda w: w.cpu_percent,
+            "rss": lambda w: w.rss_bytes,
+            "managed": lambda w: w.managed_bytes,
+            "spill": lambda w: w.spilled_bytes,
+            "executing": lambda w: w.executing,
+            "ready": lambda w: w.ready,
+            "restarts": lambda w: w.restarts,
+            "pid": lambda w: w.pid,
+        },
+    )
     COMMANDS: ClassVar[tuple[Command, ...]] = order_commands("workers")
 
     def values(self, watched: Watched) -> Iterable[WorkerStatus]:
@@ -277,7 +257,6 @@ class WorkersView(Listing[WorkerStatus]):
     def about(self, value: WorkerStatus, width: int, height: int) -> list[Line]:
         """Return the worker whole, and what its GPU did and it printed where room is left."""
         watched = self.screen_app.watched
-        assert watched.snapshot is not None
         lines = worker_lines(value, watched.snapshot.taken_at)
         if value.reason:
             return [*lines[:-1], *wrapped(value.reason, width, "bad")]
@@ -286,7 +265,6 @@ class WorkersView(Listing[WorkerStatus]):
         slot = next((slot for slot in watched.slots if value in slot.workers), None)
         if slot is None or room < len(lines) + LEAST_LINES:
             return lines
-        self.screen_app.head.follow_logs()
         left = room - len(lines) - LOG_LINES
         graphs = graph_lines(watched, slot, Span.MINUTES_2, width, left)
         log = log_of(watched, slot, value.name)
@@ -372,6 +350,65 @@ class EventsView(Listing[Event]):
         subject = event.subject.removeprefix("run ")
         if any(subject in (slot.key, *(w.name for w in slot.workers)) for slot in watched.slots):
             return "device"
-        if snapshot and any(subject == host.name for host in snapshot.hosts):
+        if any(subject == host.name for host in snapshot.hosts):
             return "fleet"
-        return "runs" if snapshot and any(subject == run.id for run in snapshot.runs) else ""
+        return "runs" if any(subject == run.id for run in snapshot.runs) else ""
+
+
+class UsersView(Listing[GpuSum]):
+    """Everybody who has a GPU, by a claim or a process, and what they have."""
+
+    NAME = "users"
+    NOTHING = "nobody has a GPU"
+    COLUMNS: ClassVar[Sequence[Column[GpuSum]]] = (
+        text_column("USER", 16, 0, lambda u: fmt.safe(u.name), lambda u: "title", lambda u: u.name),
+        text_column(
+            "GPUS", 5, 0, lambda u: str(len(u.devices)), sort=lambda u: len(u.devices), right=True
+        ),
+        text_column(
+            "MEM", 12, 0, lambda u: fmt.memory(*u.memory_bytes), sort=lambda u: u.memory_bytes[0],
+            right=True,
+        ),
+        text_column(
+            "PWR", 8, 0, lambda u: f"{fmt.number(u.power_w)} W", sort=lambda u: u.power_w,
+            right=True,
+        ),
+        text_column(
+            "IDLE", 8, 0, lambda u: f"{fmt.age(u.idle_s)}", sort=lambda u: u.idle_s, right=True
+        ),
+        text_column("ON", 10, 1, lambda u: fmt.by_host([name for name, _ in u.devices]), rest=20),
+    )  # fmt: skip
+    FILTER = Fields(
+        everything=lambda u: f"{u.name} {' '.join(name for name, _ in u.devices)}",
+        words={"user": lambda u: u.name},
+        numbers={
+            "gpus": lambda u: len(u.devices),
+            "power": lambda u: u.power_w,
+            "idle": lambda u: u.idle_s,
+        },
+        times=("idle",),
+    )
+    COMMANDS: ClassVar[tuple[Command, ...]] = order_commands("users")
+
+    def values(self, watched: Watched) -> Iterable[GpuSum]:
+        """Return all users, those with the most GPUs first."""
+        devices = ((slot.key, slot.device) for slot in watched.slots if slot.device)
+        return gpu_sums(devices, watched.snapshot.taken_at)
+
+    def about(self, value: GpuSum, width: int, height: int) -> list[Line]:
+        """Describe each GPU that the user has."""
+        now = self.screen_app.watched.snapshot.taken_at
+        return [
+            [(fitted(fmt.safe(name), 16), "title"), *owner_line(device, now)[1:]]
+            for name, device in value.devices
+        ]
+
+    def open(self, value: GpuSum) -> None:
+        """Show the user's GPUs in the fleet."""
+        self.screen_app.go_to("fleet", value.devices[0][0])
+
+    def crumbs(self) -> Line:
+        """Say how many GPUs are free, too."""
+        devices = [slot.device for slot in self.screen_app.watched.slots if slot.device]
+        free = sum(map(is_free, devices))
+        return [*super().crumbs(), (f"  {free} of {fmt.many(len(devices), 'GPU')} free", "dim")]

@@ -16,17 +16,22 @@ from textual.app import ComposeResult
 from textual.content import Content
 
 from gputui.errors import HeadError
-from gputui.tui.commands.command_registry import Command
-from gputui.tui.dialogs.modal import Chooser
+from gputui.model.snapshot import Severity
+from gputui.tui.commands import Command
+from gputui.tui.dialogs import Chooser
 from gputui.tui.filter import Fields, Matches, no_such, parse
 from gputui.tui.frame import View
 from gputui.tui.rendering import Line, Part, fitted
 from gputui.tui.rendering.format import safe
 from gputui.tui.watched import Watched
 from gputui.tui.widgets import MOVES, Moving, Pane, Table
-from gputui.tui.widgets.logbook import Level, LogBook, LogLine
+from gputui.tui.widgets.logbook import LogBook, LogLine
 
-LEVELS = {Level.PLAIN: (" ", ""), Level.WARNING: ("▴", "warn"), Level.ERROR: ("✖", "bad")}
+LEVELS = {
+    Severity.INFO: (" ", ""),
+    Severity.WARNING: ("▴", "warn"),
+    Severity.ERROR: ("✖", "bad"),
+}
 """How serious a line is: by shape and role."""
 NAME_MOST = 24
 
@@ -38,7 +43,7 @@ LOG_FILTER: Fields[LogLine] = Fields(
         "level": lambda line: line.level.value,
         "logger": lambda line: line.logger,
     },
-    choices={"level": tuple(Level)},
+    choices={"level": tuple(Severity)},
 )
 
 
@@ -69,7 +74,7 @@ class LogPane(Moving, Pane, can_focus=True):
         self.draw()
 
     def choose(self, worker: str | None, filter_text: str) -> None:
-        """Show one worker's lines, or all, that match; raises FilterError."""
+        """Show one worker's lines, or all, that match; raises UsageError."""
         wanted = parse(filter_text, LOG_FILTER)
         self.worker, self.filter_text = worker, filter_text.strip()
         self._matches = lambda line: worker in (None, line.worker) and wanted(line)
@@ -186,15 +191,13 @@ class LogsView(View):
     def __init__(self) -> None:
         super().__init__()
         self.pane = LogPane()
-        self._from_device = False
 
     def compose(self) -> ComposeResult:
         """Lay out one pane."""
         yield self.pane
 
     def show(self, watched: Watched) -> None:
-        """Ask for lines when first in sight, and draw what came."""
-        self.screen_app.head.follow_logs()
+        """Draw the lines that came."""
         self.pane.read(watched.logs)
 
     def cells(self) -> list[list[str]]:
@@ -220,13 +223,12 @@ class LogsView(View):
         return parts
 
     def go_to(self, key: str) -> None:
-        """Show one worker's lines, or all with ""; `esc` then leads back to its device."""
-        self._from_device = self.screen_app.came_from == "device"
+        """Show one worker's lines, or all with ""."""
         self.pane.following = True
         self.pane.choose(key or None, self.pane.filter_text)
 
     def narrow(self, text: str) -> None:
-        """Show only matching lines, and highlight the matches; raises FilterError."""
+        """Show only matching lines, and highlight the matches; raises UsageError."""
         self.pane.choose(self.pane.worker, text)
         if words := [word for word in text.split() if not MARKED_IN.search(word)]:
             self.pane.search_text = words[0]
@@ -239,10 +241,8 @@ class LogsView(View):
         if pane.search_text:
             pane.search_text = ""
         elif pane.worker is not None:
-            worker = pane.worker
             pane.choose(None, pane.filter_text)
-            if self._from_device:
-                self.screen_app.go_to("device", worker)
+            return self.screen_app.trail[-1:] != ["device"]
         else:
             return False
         pane.move()

@@ -2,7 +2,7 @@
 
 import asyncio
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -13,9 +13,9 @@ from gputui.protocol.frontend import CancelRun, StartRun
 from gputui.protocol.programs import exec_words, is_program
 from gputui.runs.playback import recorded_run
 from gputui.runs.records import is_script, log_tail
+from gputui.tui.commands import Command
 from gputui.tui.commands.actions import edit_run, start_run, type_command
-from gputui.tui.commands.command_registry import Command
-from gputui.tui.dialogs.modal import confirm
+from gputui.tui.dialogs import confirm
 from gputui.tui.dialogs.run import defaults, headless_command, machine_of
 from gputui.tui.filter import Fields
 from gputui.tui.rendering import Line, fitted, gauge, wrapped
@@ -60,32 +60,29 @@ def _summary(row: RunRow) -> str:
     return fmt.safe((row.run.words or row.run.stage).partition("\n")[0])
 
 
-RUN_COLUMNS: tuple[Column[RunRow], ...] = (
-    text_column(
-        "STATE", 11, 0, lambda r: f"{MARKS[r.run.state][0]} {r.run.state.value}",
-        lambda r: r.role, lambda r: r.run.state.value,
-    ),
-    text_column("PRESET", 12, 0, lambda r: r.name, sort=lambda r: r.name),
-    Column("progress", "PROGRESS", BAR_CELLS, 1, _progress, right=False, most=20),
-    text_column(
-        "TOOK", 8, 1, lambda r: fmt.elapsed(r.took_s), sort=lambda r: r.took_s, right=True
-    ),
-    text_column(
-        "RST", 3, 4, lambda r: str(r.run.restarts),
-        lambda r: "warn" if r.run.restarts else "dim", right=True,
-    ),
-    text_column("BEGAN", 12, 5, lambda r: r.began, lambda r: "dim"),
-    text_column("PARAMETERS", 20, 3, lambda r: r.parameters, lambda r: "dim"),
-    text_column("RESULT", 14, 2, _summary, lambda r: "bad" if r.run.failure else "", rest=14),
-)  # fmt: skip
-
-
 class RunsView(Listing[RunRow]):
     """All runs that the head knows."""
 
     NAME = "runs"
     NOTHING = "no runs yet: :run starts one"
-    COLUMNS = RUN_COLUMNS
+    COLUMNS: ClassVar[Sequence[Column[RunRow]]] = (
+        text_column(
+            "STATE", 11, 0, lambda r: f"{MARKS[r.run.state][0]} {r.run.state.value}",
+            lambda r: r.role, lambda r: r.run.state.value,
+        ),
+        text_column("PRESET", 12, 0, lambda r: r.name, sort=lambda r: r.name),
+        Column("progress", "PROGRESS", BAR_CELLS, 1, _progress, right=False, most=20),
+        text_column(
+            "TOOK", 8, 1, lambda r: fmt.elapsed(r.took_s), sort=lambda r: r.took_s, right=True
+        ),
+        text_column(
+            "RST", 3, 4, lambda r: str(r.run.restarts),
+            lambda r: "warn" if r.run.restarts else "dim", right=True,
+        ),
+        text_column("BEGAN", 12, 5, lambda r: r.began, lambda r: "dim"),
+        text_column("PARAMETERS", 20, 3, lambda r: r.parameters, lambda r: "dim"),
+        text_column("RESULT", 14, 2, _summary, lambda r: "bad" if r.run.failure else "", rest=14),
+    )  # fmt: skip
     KEY = "run.id"
     FILTER = Fields(
         everything=lambda r: (
@@ -108,9 +105,8 @@ class RunsView(Listing[RunRow]):
     def values(self, watched: Watched) -> Iterable[RunRow]:
         """Return the runs, the newest first; those of other clusters after this one's."""
         snapshot, now = watched.snapshot, self.screen_app.head.clock()
-        runs = tuple(reversed(snapshot.runs)) if snapshot else ()
-        known = {run.id for run in runs}
-        rows = [RunRow.at(run, snapshot.taken_at if snapshot else now) for run in runs]
+        known = {run.id for run in snapshot.runs}
+        rows = [RunRow.at(run, snapshot.taken_at) for run in reversed(snapshot.runs)]
         return rows + [RunRow.at(run, now) for run in self._earlier if run.id not in known]
 
     def on_mount(self) -> None:
@@ -195,8 +191,7 @@ class RunsView(Listing[RunRow]):
 
     def _is_here(self, run: RunStatus) -> bool:
         """Return whether a run is this cluster's: only then its tasks and GPUs are the run's."""
-        snapshot = self.screen_app.watched.snapshot
-        return snapshot is not None and any(run.id == each.id for each in snapshot.runs)
+        return any(run.id == each.id for each in self.screen_app.watched.snapshot.runs)
 
     def _log(self, run: RunStatus) -> tuple[str, ...]:
         """Return the last log lines of an ended run or of a program, once they were read."""
@@ -250,13 +245,12 @@ class RunsView(Listing[RunRow]):
             return "no run is selected"
         if is_script(self.current.run.preset):
             return "a script runs in a terminal of its own: y copies its command"
-        snapshot = self.screen_app.watched.snapshot
-        can_run = is_program(self.current.run.preset) or (snapshot and snapshot.workers_up)
+        workers_up = self.screen_app.watched.snapshot.workers_up
+        can_run = is_program(self.current.run.preset) or workers_up
         return "" if can_run else "no worker is up yet"
 
     def _command(self, run: RunStatus) -> str:
-        snapshot = self.screen_app.watched.snapshot
-        cluster = snapshot.name if snapshot else ""
+        cluster = self.screen_app.watched.snapshot.name
         return headless_command(cluster, run.preset, run.parameters, run.backend)
 
     async def cancel(self) -> None:

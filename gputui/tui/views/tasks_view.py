@@ -12,7 +12,7 @@ from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.palette import Palette
 from gputui.tui.rendering.work import progress_lines, work_lines
 from gputui.tui.views.listing import Listing
-from gputui.tui.views.lists import WORKER_FILTER
+from gputui.tui.views.lists import WorkersView
 from gputui.tui.watched import ERRED, FIRST_PREFIX, IDLE, KEPT, Watched
 from gputui.tui.widgets import Pane
 
@@ -47,7 +47,7 @@ class TasksView(Listing[WorkerStatus]):
 
     NAME = "tasks"
     COLUMNS = ()
-    FILTER = WORKER_FILTER
+    FILTER = WorkersView.FILTER
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ class TasksView(Listing[WorkerStatus]):
     def show(self, watched: Watched) -> None:
         """Draw the newest snapshot's groups and the lanes of its workers."""
         snapshot, (width, height) = watched.snapshot, self.size
-        if snapshot is None or not height:
+        if not height:
             return
         most = max(2, min(height // 2, height - LEAST_LANES))
         lines = work_lines(snapshot, watched.throughput, width)
@@ -97,9 +97,8 @@ class TasksView(Listing[WorkerStatus]):
 
     def cells(self) -> list[list[str]]:
         """Return the task groups with all their counts."""
-        snapshot = self.screen_app.watched.snapshot
+        groups = self.screen_app.watched.snapshot.groups
         names = [field.name for field in fields(TaskGroupStatus)]
-        groups = snapshot.groups if snapshot else ()
         return [names, *([str(getattr(group, name)) for name in names] for group in groups)]
 
     def moved(self) -> None:

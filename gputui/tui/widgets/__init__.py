@@ -70,7 +70,7 @@ class Pane(Drawing):
     """Lines of styled parts."""
 
     @property
-    def lines(self) -> Iterable[Line]:
+    def lines(self) -> Sequence[Line]:
         """The lines that were put."""
         return self._in_sight
 
@@ -136,7 +136,7 @@ class Table(ScrollView, Moving, can_focus=True):
 
     `show(heading, keys, draw)` replaces everything shown. The top stays in sight until a person
     moves away from it; from then on the cursor stays on its row when the order changes. Posts
-    `Moved` and `Chosen` with the row's key, and `Headed` for a click on the heading.
+    `Moved` and `Chosen` with the row's key.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [*MOVES, Binding("enter", "choose", show=False)]
@@ -153,13 +153,6 @@ class Table(ScrollView, Moving, can_focus=True):
 
     class Chosen(Moved):
         """A row was chosen with enter or a click on the row under the cursor."""
-
-    class Headed(Message):
-        """The heading was clicked, at this cell."""
-
-        def __init__(self, x: int) -> None:
-            super().__init__()
-            self.x = x
 
     def __init__(self) -> None:
         super().__init__()
@@ -249,11 +242,9 @@ class Table(ScrollView, Moving, can_focus=True):
     def on_click(self, event: events.Click) -> None:
         """Move to the row that was clicked; choose it where the cursor was there already."""
         index = self.scroll_offset.y + event.y - HEADING
-        if event.y < HEADING:
-            self.post_message(self.Headed(event.x))
-        elif index == self._index:
+        if event.y >= HEADING and index == self._index:
             self.action_choose()
-        elif index < len(self._keys):
+        elif event.y >= HEADING and index < len(self._keys):
             self._go_to(index)
 
     def on_resize(self) -> None:

@@ -19,7 +19,7 @@ from textual.containers import Vertical
 from gputui.model.alarms import Alarm, AlarmKind, without_workers
 from gputui.model.series import Metric, Span
 from gputui.model.snapshot import ClusterState, HostState, SchedulerState, Snapshot
-from gputui.tui.commands.command_registry import Command, key_name
+from gputui.tui.commands import Command, key_name
 from gputui.tui.rendering import Line, Part, fitted, spark, whole_fields
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.format import safe
@@ -33,16 +33,6 @@ MOST_TROUBLE, LINES_FOR_TROUBLE = 3, 8
 """Lines of trouble at most, and for how many lines of the terminal each of them may stand."""
 MOST_SAID = 4
 """Most lines of a message."""
-
-
-class Keys(Pane):
-    """The lines of keys; a click on one of them presses it."""
-
-    async def on_click(self, event: events.Click) -> None:
-        """Press the key at or before the place of the click."""
-        event.stop()
-        if key := key_at(self._in_sight[event.y], event.x):
-            await self.run_action(f"app.press_printed({key!r})")
 
 
 def key_at(line: Line, x: int) -> str:
@@ -86,7 +76,7 @@ class TopBars(Vertical):
         past = [past_line(played, width)] if played else []
         self._status.put_whole([*past, whole_fields(line, width)])
         lines: list[Line] = []
-        if height >= TOTALS_FROM and watched.snapshot is not None:
+        if height >= TOTALS_FROM and watched.snapshot.name:
             most = max(1, min(MOST_TROUBLE, (height - TOTALS_FROM) // LINES_FOR_TROUBLE))
             lines = [whole_fields(totals_line(watched, width), width)]
             lines += trouble_lines(watched, width, most)
@@ -118,7 +108,7 @@ class BottomBars(Vertical):
 
     def __init__(self) -> None:
         super().__init__()
-        self._crumbs, self._keys = Pane(id="crumbs"), Keys()
+        self._crumbs, self._keys = Pane(id="crumbs"), Pane(id="keys")
         self._said: list[Line] = []
         self._silence_at = 0.0
 
@@ -133,8 +123,8 @@ class BottomBars(Vertical):
         if time.monotonic() >= self._silence_at:
             self._said = []
         self._crumbs.put_whole(self._said or [crumbs])
-        views = [(kind.key, kind.name) for kind in VIEWS if kind.key]
-        self._keys.put_whole(keys_lines(commands, views, current, self.app.size, dim))
+        views = [(key, name) for name, (key, _) in VIEWS.items() if key]
+        self._keys.put_whole(keys_lines(commands, views, current, self.app.size.width, dim))
 
     def say(self, text: str, *, bad: bool = False) -> None:
         """Show a message for some seconds."""
@@ -143,6 +133,12 @@ class BottomBars(Vertical):
         self._said = [((line, "warn" if bad else "accent"),) for line in lines]
         self._silence_at = time.monotonic() + SAID_FOR_S
         self._crumbs.put_whole(self._said or [()])
+
+    async def on_click(self, event: events.Click) -> None:
+        """Press the key at or before the place of a click."""
+        is_on_keys = self._keys.region.contains_point(event.screen_offset)
+        if is_on_keys and (key := key_at(self._keys.lines[event.y], event.x)):
+            await self.run_action(f"app.press_printed({key!r})")
 
 
 def past_line(played: Playback, width: int) -> Line:
@@ -162,7 +158,7 @@ def status_line(watched: Watched, width: int, *, paused: bool, readonly: bool) -
     Where it is narrow, the program's name and then the counts give way, and not the alarms.
     """
     snapshot = watched.snapshot
-    if snapshot is None:
+    if not snapshot.name:
         return (("gputui", "title"), ("  waiting for the cluster", "dim"))
     parts: list[Part] = [("gputui ", "dim"), (safe(snapshot.name), "title")]
     parts += [(" SIMULATED", "warn")] if snapshot.simulated else []
@@ -290,7 +286,6 @@ def trouble_lines(watched: Watched, width: int, most: int) -> list[Line]:
 
 def _detail(watched: Watched, alarm: Alarm) -> str:
     """Return the details of an alarm."""
-    assert watched.snapshot is not None
     lasted = fmt.lasted(alarm.since, alarm.held_at, watched.snapshot.taken_at)
     slot = next((slot for slot in watched.slots if slot.key == alarm.subject), None)
     reasons = [host.reason for host in watched.snapshot.hosts if host.name == alarm.subject]
@@ -302,10 +297,6 @@ def _detail(watched: Watched, alarm: Alarm) -> str:
     return f" {lasted}"
 
 
-KEYS = ("key", "off")
-"""The roles of a key that can be pressed, and of one that cannot now."""
-TWO_LINES_FROM = 24
-"""Lines of the terminal from which the keys may take two."""
 LAST = 4
 """Commands that the line of keys always ends with."""
 
@@ -314,45 +305,33 @@ def keys_lines(
     commands: Iterable[Command],
     views: Iterable[tuple[str, str]],
     current: str,
-    size: tuple[int, int],
+    width: int,
     dim: Collection[str] = (),
 ) -> list[Line]:
     """Return the keys: the views, the present one marked, then commands that fit whole.
 
-    Where they do not fit one line and there is room, they are two: the views, and the commands.
-    The last four of these are shown in any case, by their keys alone where there is no room for
-    more: they are the way to all others. The views' names give way after that. Commands that
-    cannot be called now may be `dim`.
+    Where they do not fit one line they are two: the views, and the commands, the last four of
+    which are shown in any case. Commands that cannot be called now may be `dim`.
     """
-    width, height = size
     shown = [each for each in commands if each.hint and each.key]
-    always = [part for each in shown[-LAST:] for part in _hint(each, each.name in dim)]
-    hints = [_hint(each) for each in shown[:-LAST]]
+    hints = [_hint(each, each.name in dim) for each in shown]
+    hints, always = hints[:-LAST], [part for hint in hints[-LAST:] for part in hint]
     parts: list[Part] = []
     for key, name in views:
         parts += [(key, "key"), (name, "found" if name == current else ""), (" ", "")]
-    if height >= TWO_LINES_FROM and sum(map(_width, (parts, *hints, always))) > width:
-        return [parts, _fitting([], hints, always, width)]
-    if _width(parts) + _width(always) > width:  # all but the first say enough by their keys
-        always = [part for part in always if part[1] in KEYS or part == always[1]]
-    if _width(parts) + _width(always) > width:
-        parts = [part for part in parts if part[1] or part[0] == " "]
-    return [_fitting(parts, hints, always, width)]
-
-
-def _fitting(parts: list[Part], hints: Iterable[Line], always: list[Part], width: int) -> Line:
-    """Return a line of the hints that fit before the fixed ones."""
-    room = width - _width(parts) - _width(always)
+    if sum(map(_width, (parts, *hints, always))) <= width:
+        return [[*parts, *(part for hint in hints for part in hint), *always]]
+    line: list[Part] = []
     for hint in hints:
-        if _width(hint) > room:
+        if _width([*line, *hint, *always]) > width:
             break
-        parts = [*parts, *hint]
-        room -= _width(hint)
-    return [*parts, *always]
+        line += hint
+    return [parts, [*line, *always]]
 
 
-def _hint(command: Command, dim: bool = False) -> Line:
-    return [(f" {key_name(command.key)}", KEYS[dim]), (f" {command.hint}", "dim")]
+def _hint(command: Command, dim: bool) -> Line:
+    key = (f" {key_name(command.key)}", "off" if dim else "key")
+    return [key, (f" {command.hint}", "dim")]
 
 
 def _width(line: Line) -> int:
@@ -361,8 +340,6 @@ def _width(line: Line) -> int:
 
 def summary(watched: Watched, width: int) -> list[Line]:
     """Summarise the cluster, for a terminal too small for a view."""
-    if watched.snapshot is None:
-        return []
     states = Counter(slot.state for slot in watched.slots)
     what = "GPU" if watched.on_gpus else "CPU worker"
     parts: list[Part] = [(fmt.many(len(watched.slots), what), "title")]

@@ -4,10 +4,10 @@ import re
 from collections import deque
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from gputui.model.plain_text import safe
+from gputui.model.snapshot import Severity
 
 if TYPE_CHECKING:
     from gputui.protocol.shared import LogLines
@@ -18,14 +18,6 @@ LONGEST_LINE = 4_000
 """Characters of a line that are kept; more of one cannot be read on a screen."""
 
 
-class Level(StrEnum):
-    """A line's level, by its words."""
-
-    PLAIN = "plain"
-    WARNING = "warning"
-    ERROR = "error"
-
-
 @dataclass(frozen=True, slots=True)
 class LogLine:
     """One line that a worker printed."""
@@ -34,7 +26,8 @@ class LogLine:
     at: float
     worker: str
     text: str
-    level: Level = Level.PLAIN
+    level: Severity = Severity.INFO
+    """How serious it sounds, by its words."""
     logger: str = ""
     """The logger that wrote it; "" where it was printed."""
 
@@ -76,11 +69,11 @@ def stamped(text: str) -> tuple[float | None, str]:
         return None, text
 
 
-def folded(text: str) -> tuple[str, Level, str]:
+def folded(text: str) -> tuple[str, Severity, str]:
     """Return the logger of a line, how serious it is, and the line without its logger's prefix.
 
     >>> folded("distributed.worker - WARNING - gc.collect() took 1.2 s")
-    ('distributed.worker', <Level.WARNING: 'warning'>, 'gc.collect() took 1.2 s')
+    ('distributed.worker', <Severity.WARNING: 'warning'>, 'gc.collect() took 1.2 s')
     >>> folded("INFO:root:ready")[2], folded("loss 0.41")[2]
     ('ready', 'loss 0.41')
     """
@@ -100,7 +93,7 @@ def message_of(raw: str) -> str:
     return folded(stamped(as_printed(raw))[1])[2]
 
 
-def level_of(text: str) -> Level:
+def level_of(text: str) -> Severity:
     """Return how serious a line sounds, by the words that Python's logging and errors use.
 
     >>> level_of("ValueError: operands could not be broadcast").value
@@ -108,10 +101,10 @@ def level_of(text: str) -> Level:
     """
     head = text[:160]
     if "ERROR" in head or "CRITICAL" in head or "Traceback (" in head or "Killed" in head:
-        return Level.ERROR
+        return Severity.ERROR
     if "Error: " in head or "Exception: " in head or "Error(" in head:
-        return Level.ERROR
-    return Level.WARNING if "WARN" in head else Level.PLAIN
+        return Severity.ERROR
+    return Severity.WARNING if "WARN" in head else Severity.INFO
 
 
 class LogBook:
@@ -127,7 +120,7 @@ class LogBook:
         """Keep the lines of a message, and say so where lines before them were left out."""
         if message.dropped:
             text = f"[{message.dropped:,} lines were left out: they came too fast]"
-            self._keep(message.at, message.worker, text, Level.WARNING)
+            self._keep(message.at, message.worker, text, Severity.WARNING)
         for raw in message.lines:
             at, text = stamped(safe(as_printed(raw)[:LONGEST_LINE]))
             logger, level, text = folded(text)
@@ -135,7 +128,7 @@ class LogBook:
                 continue
             self._keep(message.at if at is None else at, message.worker, text, level, logger)
 
-    def _keep(self, at: float, worker: str, text: str, level: Level, logger: str = "") -> None:
+    def _keep(self, at: float, worker: str, text: str, level: Severity, logger: str = "") -> None:
         self.widest_name = max(self.widest_name, len(worker))
         self.lines.append(LogLine(self._added, at, worker, text, level, logger))
         self._added += 1

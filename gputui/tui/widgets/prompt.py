@@ -11,15 +11,12 @@ from rich.segment import Segment
 from textual import events
 from textual.geometry import Region
 from textual.strip import Strip
-from textual.suggester import Suggester
 from textual.widgets import Input
 
 from gputui.tui.rendering.format import safe
 
 Candidates = Callable[[str], Sequence[str]]
 """All texts that the last word of a line can become."""
-KEPT = 200
-"""Lines that are remembered."""
 
 
 def fitting(word: str, known: Iterable[str]) -> list[str]:
@@ -74,30 +71,11 @@ def files(word: str, suffixes: tuple[str, ...] = ()) -> list[str]:
     ]
 
 
-def remembered(lines: Sequence[str], line: str) -> tuple[str, ...]:
-    """Return the lines with another one typed; each is kept once, the newest last."""
-    return (*(each for each in lines if each != line), line)[-KEPT:] if line else tuple(lines)
-
-
 LONGEST = 500
 """Characters; a paste of more is cut."""
 
 CLOSES_S = 2.0
 """For how long keys are kept for what comes into focus after the line."""
-
-
-class FirstCandidate(Suggester):
-    """Suggests behind the cursor what `tab` would make of the line."""
-
-    def __init__(self, candidates: Candidates) -> None:
-        super().__init__(use_cache=False, case_sensitive=True)
-        self._candidates = candidates
-
-    async def get_suggestion(self, value: str) -> str | None:
-        """Return the line with its last word completed to the first that it can become."""
-        word = last_word(value)
-        found = self._candidates(value) if word else ()
-        return value[: len(value) - len(word)] + found[0] if found else None
 
 
 class Prompt(Input):
@@ -150,7 +128,6 @@ class Prompt(Input):
         self._candidates, self._when_typed, self._past = candidates, typed, past
         self._back, self._round = 0, []
         self._answer = asyncio.get_running_loop().create_future()
-        self.suggester = FirstCandidate(candidates)
         self.display = True
         self._put(value)
         self.screen.set_focus(self)  # at once: the keys behind the one that called are next

@@ -1,15 +1,17 @@
-"""The palette and the help: the registry's commands, found by typing, or all of them on a page.
+"""The palette, which finds a command, and two pages: of all commands, and of why it is stuck.
 
 The palette is not Textual's: that lists matches some time after they were typed, so that a name and
 enter typed at once call nothing, or another command (seen in Textual 8.2).
 """
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
+from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
@@ -18,11 +20,17 @@ from textual.fuzzy import Matcher
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from gputui.tui.commands.command_registry import Command, key_name
-from gputui.tui.dialogs.modal import Modal, Page
+from gputui.errors import HeadError
+from gputui.model.verdicts import ANSWER_S, Evidence, Verdict, as_lines, verdicts
+from gputui.protocol.frontend import Examine, Examined
+from gputui.tui.attachment import Attachment
+from gputui.tui.commands import Command, key_name
+from gputui.tui.dialogs import Modal, Page
 from gputui.tui.filter import Fields
 from gputui.tui.rendering import fitted
+from gputui.tui.rendering.format import many, safe
 from gputui.tui.rendering.palette import Palette
+from gputui.tui.watched import Watched
 
 WIDTH, NAME_CELLS, KEY_CELLS = 78, 15, 5
 """Cells of the palette, of a command's name and of its key."""
@@ -144,25 +152,30 @@ MOVING = (
 
 Row = tuple[str, str, str]
 """Keys, how it is typed, and what it does."""
-Section = tuple[str, Sequence[Row]]
 
 
-def sections(
-    commands: Iterable[Command], view: str, filtered: Fields[Any] | None = None
-) -> list[Section]:
-    """Return the help for a view: its own commands, then the others, then what filters ask for.
-
-    >>> quit = Command("quit", "Leave the screen", print, "q")
-    >>> sections([quit], "logs")[1]
-    ('Everywhere', [('q', ':quit', 'Leave the screen')])
-    """
+def help_of(
+    view: str, commands: Iterable[Command], fields: Fields[Any] | None, palette: Palette
+) -> Group:
+    """Return the help for a view: its own commands, then the others, then what filters ask for."""
     rows: dict[str, list[Row]] = {view: [], "": []}
     for each in commands:
         if each.view in rows:
             call = f":{each.name} {each.usage}".rstrip()
             rows[each.view].append((key_name(each.key), call, each.does))
-    found = [(f"In the {view} view", [*rows[view], *MOVING]), ("Everywhere", rows[""])]
-    return [*found, ("Filters, after /", [*_filters(filtered)])] if filtered else [*found]
+    tables = {f"In the {view} view": [*rows[view], *MOVING], "Everywhere": rows[""]}
+    if fields is not None:
+        tables["Filters, after /"] = [*_filters(fields)]
+    parts: list[Text | Table] = []
+    for title, of_title in tables.items():
+        table = Table.grid(padding=(0, 1, 0, 0))
+        table.add_column(style=palette.style("key"), min_width=KEYS)
+        table.add_column(style=palette.style("accent"), width=CALL)
+        table.add_column()
+        for row in of_title:
+            table.add_row(*map(Text, row))
+        parts += [Text(title, palette.style("title")), table, Text()]
+    return Group(*parts)
 
 
 def _filters(fields: Fields[Any]) -> Iterator[Row]:
@@ -176,58 +189,46 @@ def _filters(fields: Fields[Any]) -> Iterator[Row]:
         yield "", f"{first}<20 {last}>=2", f"by a number: {' '.join(fields.numbers)}"
 
 
-def page(found: Iterable[Section], palette: Palette, wanted: str = "") -> Group:
-    """Return the rows that hold all wanted words, a table for each section that has some."""
-    parts: list[Text | Table] = []
-    for title, rows in found:
-        table = Table.grid(padding=(0, 1, 0, 0))
-        table.add_column(style=palette.style("key"), min_width=KEYS)
-        table.add_column(style=palette.style("accent"), width=CALL)
-        table.add_column()
-        for row in rows:
-            if all(word in " ".join(row).lower() for word in wanted.lower().split()):
-                table.add_row(*map(Text, row))
-        if table.row_count:
-            parts += [Text(title, palette.style("title")), table, Text()]
-    return Group(*(parts or [Text("nothing found", "dim")]))
+class Why(Page):
+    """The verdicts, the likeliest first, each with its evidence."""
 
-
-class Help(Page):
-    """The keys and commands; `/` searches them, any key that does not move the page closes it."""
-
-    DEFAULT_CSS = """
-    Help Input { display: none; }
-    """
-    NOTE = "↑ ↓ more   / search   esc closes"
-
-    def __init__(
-        self, commands: Sequence[Command], view: str, filtered: Fields[Any] | None
-    ) -> None:
-        super().__init__()
-        self._sections = sections(commands, view, filtered)
-        self._search = Input(placeholder="/ search", compact=True, max_length=40)
-
-    def below(self) -> ComposeResult:
-        """Give a line to search with."""
-        yield self._search
+    def __init__(self, head: Attachment, watched: Watched) -> None:
+        super().__init__("", "↑ ↓ more   r ask again   y copy   esc closes")
+        self._head, self._watched = head, watched
+        self._found: tuple[Verdict, ...] = ()
 
     def on_mount(self) -> None:
-        """Show the help."""
-        self._write("")
+        """Ask at once."""
+        self._ask()
 
-    def on_input_changed(self, event: Input.Changed) -> None:
-        """Show the rows that hold the text."""
-        self._write(event.value)
+    @work(exclusive=True)
+    async def _ask(self) -> None:
+        agents = many(len(self._watched.snapshot.hosts), "agent")
+        self.text.update(
+            f"waits for the head, the scheduler and {agents}: {ANSWER_S:.0f} s at most"
+        )
+        self._found = await self._verdicts()
+        parts = [
+            (safe(line), "" if line.startswith(" ") else "bold") for line in as_lines(self._found)
+        ]
+        self.text.update(Content("\n").join(Content.styled(*part) for part in parts))
 
-    def _write(self, wanted: str) -> None:
-        self.text.update(page(self._sections, Palette.of(self.app), wanted))
+    async def _verdicts(self) -> tuple[Verdict, ...]:
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                found = await self._head.request(Examine(0))
+        except (HeadError, TimeoutError):
+            return (Verdict("head-silent", self._head.sentence()),)
+        assert isinstance(found, Examined)
+        snapshot, events = self._watched.snapshot, tuple(self._watched.events)
+        return verdicts(Evidence(snapshot, found.hosts, found.scheduler, events))
 
     async def take(self, key: str) -> bool:
-        """Begin to search, or change what is searched for; the rest is every page's."""
-        if self._search.has_focus and key not in ("escape", "enter", "up", "down"):
-            return False
-        if key != "slash":
+        """Ask again, or copy; the rest is every page's."""
+        if key == "r":
+            self._ask()
+        elif key == "y":
+            self.app.copy_to_clipboard("\n".join(as_lines(self._found)))
+        else:
             return await super().take(key)
-        self._search.display = True
-        self.set_focus(self._search)
         return True
