@@ -62,7 +62,7 @@ class Finding:
     host: str
     check: str
     """resolve, connect, login, python, versions, gpus, mig, cupy, rapids, warning, disk, limits,
-    clock, shell, cache, sockets, ports, port, workers, tunnel, address, sessions or home."""
+    clock, shell, ports, port, workers, tunnel or sessions."""
     verdict: Verdict
     text: str = ""
     hint: str = ""

@@ -10,15 +10,14 @@ from typing import Any, NamedTuple
 
 from gputui.errors import HostError
 from gputui.fleet import checks, reachability
-from gputui.fleet.addresses import LOOPBACK, bracketed, is_loopback, same_family
+from gputui.fleet.addresses import LOOPBACK, bracketed, is_loopback
 from gputui.fleet.checks import Finding, Verdict
 from gputui.fleet.deploy.start_agent import AgentOpener
 from gputui.fleet.lone_agents import LoneAgent, lone_agents
 from gputui.fleet.reachability import End
-from gputui.fleet.session import AskAgent, Greeting, OpenedAgent
+from gputui.fleet.session import AskAgent, OpenedAgent
 from gputui.fleet.stages import Ask, FleetSettings
 from gputui.fleet.tunnel import FreePorts, Tunnel
-from gputui.folders import LONGEST_SOCKET_NAME, MAX_SOCKET_PATH_BYTES
 from gputui.model.hosts import Host
 from gputui.model.plain_text import safe
 from gputui.model.snapshot import HostState
@@ -27,7 +26,6 @@ from gputui.protocol.agent import Reach, Reached
 PORT_S = 5.0
 SLOW_SHELL_S = 5.0
 """With more, pyenv or a module system waits for something."""
-MAX_TMPDIR_BYTES = MAX_SOCKET_PATH_BYTES - len(f"/gputui-4294967295{LONGEST_SOCKET_NAME}")
 
 STAGE_CHECKS = {
     HostState.RESOLVING: "resolve",
@@ -63,10 +61,7 @@ async def diagnose(
     for host, each in zip(hosts, agents, strict=True):
         if isinstance(each, HostError):
             by_host[host.name] = tuple(unreached(host, each))
-    homes = {each.host.name: each.opened.greeting.home for each in up if each.opened.greeting}
-    addresses = {each.host.name: each.opened.far_address for each in up}
-    together = (*families(addresses), *shared_homes(homes))
-    return (*(one for host in hosts for one in by_host[host.name]), *together, *ways)
+    return (*(one for host in hosts for one in by_host[host.name]), *ways)
 
 
 def examined(
@@ -82,7 +77,6 @@ def examined(
     if opened.greeting:
         yield checks.clock(host, opened.clock_ahead_s)
         yield from shell(host, opened.shell_s)
-        yield from folders(host, opened.greeting)
     where = f"{bracketed(port.host)}:{port.port}"
     if port.error:
         reason = f"cannot reach this machine at {where}: {port.error}"
@@ -236,51 +230,3 @@ def shell(host: Host, took_s: float) -> Iterator[Finding]:
             f"its login shell took {took_s:.0f} s to start Python: so does every start",
             f"look at what it runs before a command: `{host.by_hand} true`",
         )
-
-
-def folders(host: Host, greeting: Greeting) -> Iterator[Finding]:
-    """Yield where a host keeps the agent, and that its TMPDIR is no place for sockets."""
-    usable = [path for path, problem in greeting.cache if not problem]
-    for path, problem in [each for each in greeting.cache if each[1]][:1]:
-        yield Finding(
-            host.name,
-            "cache",
-            Verdict.DOUBTFUL,
-            f"{path}: {problem}; the agent is kept in {', '.join(usable) or 'a new folder'}",
-            f"there: remove {path}, or make it your own",
-        )
-        return
-    if usable:
-        yield Finding(host.name, "cache", Verdict.GOOD, usable[0])
-    if len(greeting.temporary.encode()) > MAX_TMPDIR_BYTES:
-        yield Finding(
-            host.name,
-            "sockets",
-            Verdict.DOUBTFUL,
-            f"TMPDIR is too long for sockets, which are kept in /tmp: {greeting.temporary}",
-            "set a shorter TMPDIR there where /tmp is not to be used",
-        )
-
-
-def shared_homes(homes: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield which hosts have one home, by what identifies the home of each."""
-    for identity in sorted(set(homes.values()) - {""}):
-        first, *others = [name for name, home in homes.items() if home == identity]
-        if others:
-            text = f"shared with {', '.join(others)}: bootstrap makes it ready once"
-            yield Finding(first, "home", Verdict.GOOD, text)
-
-
-def families(addresses: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield the hosts that are reached over another version of IP than the first one.
-
-    >>> found = families({"a": "10.0.0.7", "b": "fd00::7", "c": "10.0.0.8"})
-    >>> [(each.host, each.text) for each in found]
-    [('b', 'reached at fd00::7, and a at 10.0.0.7: either must reach the other')]
-    """
-    outward = [(name, each) for name, each in addresses.items() if not is_loopback(each)]
-    for name, address in outward:
-        first, where = outward[0]
-        if not same_family(address, where):
-            text = f"reached at {address}, and {first} at {where}: either must reach the other"
-            yield Finding(name, "address", Verdict.DOUBTFUL, text, checks.FAMILY_HINT)

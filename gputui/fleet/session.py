@@ -16,7 +16,7 @@ from typing import Any, NoReturn, Protocol
 
 from gputui.errors import ProtocolError
 from gputui.fleet.stages import FleetSettings, Stages
-from gputui.model.bounds import LAST_LINES, Few, Line, Moment, Name
+from gputui.model.bounds import LAST_LINES, Line, Moment, Name
 from gputui.model.hosts import Host
 from gputui.model.snapshot import HostState
 from gputui.process.background import together
@@ -148,12 +148,6 @@ class Greeting:
     """The host's end of the SSH connection, and ours, as it sees them; "" for unknown."""
     client: Name
     time: Moment
-    cache: Few[tuple[Line, Line]] = ()
-    """(folder for packs, why it cannot be used)."""
-    temporary: Line = ""
-    """Its TMPDIR."""
-    home: Line = ""
-    """The same on machines that share the home."""
 
 
 AskAgent = Callable[[Listen | Reach], Awaitable[Any]]

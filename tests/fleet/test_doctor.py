@@ -46,46 +46,10 @@ async def test_doctor_names_every_check_of_a_good_host(
     settings = FleetSettings("test", ssh_config=str(asyncssh_hosts.config))
     shared = AgentOpener(settings, lambda: standin_pack)
     found = await diagnose([Host("ssh1", gpus=())], settings, nobody, shared)
-    checks = ["connect", "login", "python", "versions", "gpus", "disk", "clock", "cache", "port"]
+    checks = ["connect", "login", "python", "versions", "gpus", "disk", "clock", "port"]
     assert [finding.check for finding in found] == checks
     bad = [finding for finding in found if finding.verdict is Verdict.BAD]
     assert bad == []
-
-
-async def test_doctor_names_folders_that_will_not_do_and_homes_that_are_shared(
-    start_asyncssh: Start, ssh_folder: SshHosts, standin_pack: Pack
-) -> None:
-    home, long = ssh_folder.folder / "home", ssh_folder.folder / ("long" * 30)
-    (home / ".cache").mkdir(parents=True)
-    long.mkdir()
-    (home / ".cache" / "gputui").symlink_to("/tmp")
-    environ = {"HOME": str(home), "XDG_CACHE_HOME": "", "TMPDIR": str(long)}
-    for name in ("ssh1", "ssh2"):
-        start_asyncssh(name, environ=environ)
-    settings = FleetSettings("test", ssh_config=str(ssh_folder.config))
-    hosts = [Host(name, gpus=(), python=sys.executable) for name in ("ssh1", "ssh2")]
-    found = await diagnose(hosts, settings, nobody, AgentOpener(settings, lambda: standin_pack))
-    said = {(one.host, one.check): (one.verdict, one.text) for one in found}
-    verdict, text = said["ssh1", "cache"]
-    assert verdict is Verdict.DOUBTFUL
-    assert text.startswith(f"{home}/.cache/gputui: ") and f"kept in {long}/gputui-" in text
-    homes = [one.text for one in found if one.check == "home"]
-    assert len(homes) == 1 and homes[0].startswith("shared with ssh")
-
-
-async def test_doctor_says_which_hosts_are_reached_over_another_version_of_ip(
-    namespace_hosts: Namespaces, standin_pack: Pack
-) -> None:
-    settings = FleetSettings("test", ssh_config=str(namespace_hosts.config))
-    first, second, third = namespace_hosts.hosts
-    six = Host(namespace_hosts.address6(second), gpus=(), port=second.port)
-    hosts = [Host("localhost"), Host(first.name, gpus=()), six, Host(third.name, gpus=())]
-    shared = AgentOpener(settings, lambda: standin_pack)
-    found = await diagnose(hosts, settings, nobody, shared)
-    doubts = [each for each in found if each.check == "address"]
-    assert [(each.host, each.verdict) for each in doubts] == [(six.name, Verdict.DOUBTFUL)]
-    assert f"{first.name} at {first.address}" in doubts[0].text
-    assert "AddressFamily" in doubts[0].hint
 
 
 async def test_doctor_says_that_a_server_drops_connections(
@@ -129,8 +93,6 @@ LIES = {
     "a list": "[]",
     "a number": '{"python": 3}',
     "a time": f'{{{HONEST}, "time": 1e999}}',
-    "a cache": f'{{{HONEST}, "time": 0, "cache": [3]}}',
-    "a home": f'{{{HONEST}, "time": 0, "home": [3]}}',
 }
 LIAR = """#!{python} -B
 import re, sys

@@ -180,7 +180,6 @@ def _order(host: Host, settings: FleetSettings, source: PackageSource) -> bytes:
             "wheels": [*map(_described, source.wheels)],
         },
         setup=host.setup,
-        too_old=f"import sys; sys.exit('it is too old to make Python {version} ready')",
     )
 
 

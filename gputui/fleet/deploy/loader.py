@@ -17,7 +17,6 @@ from pathlib import Path
 GREETING = "gputui-loader-1"
 TOOK = "gputui-loader-took"
 PIECE_BYTES = 32768
-NETWORK = ("nfs", "nfs4", "lustre", "gpfs", "beegfs", "ceph", "cifs", "smb3", "afs", "9p")
 DRAFT_S = 3600.0
 """A draft of the pack that is older was left by a loader that was killed."""
 KEPT_S = 30 * 86400.0
@@ -57,9 +56,6 @@ def main() -> None:
         "address": address,
         "client": client,
         "time": time.time(),
-        "cache": cache_problems(),
-        "temporary": os.environ.get("TMPDIR", ""),
-        "home": home(),
     }
     os.environ.pop("GPUTUI_FIND", None)
     say(" ".join((GREETING, order["nonce"], json.dumps(greeting, ensure_ascii=False))))
@@ -121,12 +117,7 @@ def find(wanted: str) -> str:
 
 
 def store(wanted: str, data: bytes) -> str:
-    """Write the pack into the first cache folder that takes it, readable by this user only.
-
-    Where none does, as others hold their names, it is one with a new name, which is found again.
-    """
-    import tempfile
-
+    """Write the pack into the first cache folder that takes it, readable by this user only."""
     if digest(data) != wanted:
         raise SystemExit("gputui: the agent did not arrive as it was sent")
     problems = []
@@ -135,15 +126,7 @@ def store(wanted: str, data: bytes) -> str:
             return write(folder, f"agent-{wanted}.pyz", data)
         except OSError as error:
             problems.append(f"{folder}: {error.strerror or error}")
-    usual = folders()[1]
-    try:
-        made = Path(tempfile.mkdtemp(prefix=usual.name + "-", dir=str(usual.parent)))
-        path = write(made, f"agent-{wanted}.pyz", data)
-    except OSError as error:
-        words = "gputui: no folder to keep the agent in: "
-        raise SystemExit(words + "; ".join(problems)) from error
-    sys.stderr.write(f"gputui: {'; '.join(problems)}; {made} is used instead\n")
-    return path
+    raise SystemExit(f"gputui: no folder to keep the agent in: {'; '.join(problems)}")
 
 
 def write(folder: Path, name: str, data: bytes) -> str:
@@ -160,53 +143,6 @@ def write(folder: Path, name: str, data: bytes) -> str:
         with contextlib.suppress(OSError):
             draft.unlink()
     return str(folder / name)
-
-
-def cache_problems() -> "list[tuple[str, str]]":
-    """Return each folder for the pack and why it cannot be used, "" where it can."""
-    problems = []
-    for folder in folders():
-        problem = ""
-        try:
-            if os.path.lexists(str(folder)):
-                check(folder)
-        except OSError as error:
-            problem = error.strerror or str(error)
-        problems.append((str(folder), problem))
-    return problems
-
-
-def home() -> str:
-    """Return an identity of this home, the same on machines that share it; "" for none."""
-    path = Path("~").expanduser()
-    with contextlib.suppress(OSError):
-        status = path.stat()
-        shared = filesystem(path) in NETWORK
-        where = "network" if shared else read("/proc/sys/kernel/random/boot_id")
-        return f"{where} {status.st_ino} {status.st_ctime_ns}"
-    return ""
-
-
-def filesystem(path: Path) -> str:
-    """Return the kind of file system that a path is on; "" where that is not known.
-
-    Source: proc_pid_mounts(5).
-    """
-    found = ("", "")
-    for line in read("/proc/self/mounts").splitlines():
-        _, point, kind = line.split(" ")[:3]
-        inside = (str(path.resolve()) + "/").startswith(point.rstrip("/") + "/")
-        if inside and len(point) >= len(found[0]):
-            found = (point, kind)
-    return found[1]
-
-
-def read(path: str) -> str:
-    """Return the text of a file; "" where it cannot be read."""
-    try:
-        return Path(path).read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return ""
 
 
 def check(folder: Path) -> None:
@@ -235,15 +171,10 @@ def sweep(folder: Path) -> None:
 
 
 def folders() -> "list[Path]":
-    """Return the folders for the pack, the user's cache first, made ones with new names last."""
+    """Return the folders for the pack, the user's cache first."""
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    usual = Path(os.environ.get("TMPDIR") or "/tmp") / f"gputui-{os.getuid()}"
-    found = [Path(cache).expanduser() / "gputui", usual]
-    for path in sorted(usual.parent.glob(usual.name + "-*")):
-        with contextlib.suppress(OSError):
-            if path.lstat().st_uid == os.getuid():
-                found.append(path)
-    return found
+    temporary = os.environ.get("TMPDIR") or "/tmp"
+    return [Path(cache).expanduser() / "gputui", Path(temporary) / f"gputui-{os.getuid()}"]
 
 
 def digest(data: bytes) -> str:

@@ -46,9 +46,6 @@ NO_PYTHON = 79
 """The command's exit status where none of the interpreters is there; a shim that finds no Python
 has the shell's own, 127, and its own words."""
 
-OLDEST = (3, 6)
-"""The oldest Python that the scripts run on."""
-
 BEGIN = "gputui-begin"
 READ_BY_A_SHELL = 8
 """Empty lines before the beginning."""
@@ -118,12 +115,10 @@ def first_lines(
     order: Mapping[str, object],
     *,
     setup: str = "",
-    too_old: str = "",
 ) -> bytes:
     """Return the command's stdin: interpreters to try, a script, its order.
 
-    A Python older than `OLDEST` runs `too_old` instead. Raises ValueError for an interpreter or a
-    `setup` that is no single line.
+    Raises ValueError for an interpreter or a `setup` that is no single line.
     """
     if any(not python or set(python) & set("\n\0") for python in interpreters):
         raise ValueError("an interpreter is a path or a name")
@@ -131,29 +126,16 @@ def first_lines(
         raise ValueError("setup is one line")
     if setup:
         setup += f' && echo {SET_UP.decode()} && exec sh -c "$GPUTUI_FIND"'
-    chosen = f"{script!a} if __import__('sys').version_info >= {OLDEST} else {too_old!a}"
     lines = [
         *[""] * READ_BY_A_SHELL,
         BEGIN,
         setup,
         *interpreters,
         "",
-        chosen,
+        ascii(script),
         json.dumps(order),
     ]
     return "".join(f"{line}\n" for line in lines).encode("utf-8", "surrogateescape")
-
-
-def greeting_of_an_old_python(nonce: str) -> str:
-    """Return a script for any Python that greets as `loader.py` does, with its version only."""
-    rest = {"send": False, "address": "", "client": "", "time": 0}
-    return (
-        "import json, os, sys\n"
-        f"said = json.loads({json.dumps(rest)!r})\n"
-        "said.update(python=sys.executable, version=sys.version.split()[0])\n"
-        f"said = '{GREETING.decode()} {nonce} ' + json.dumps(said) + '\\n'\n"
-        "os.write(1, said.encode('ascii'))\n"
-    )
 
 
 @cache

@@ -184,7 +184,6 @@ class AgentOpener:
                 remote.script("loader.py"),
                 order,
                 setup=host.setup,
-                too_old=remote.greeting_of_an_old_python(nonce),
             )
         )
         answer = await channel.skip_to(remote.GREETING + b" " + nonce.encode())
