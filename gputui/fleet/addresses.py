@@ -8,15 +8,6 @@ from functools import cache
 LOOPBACK = "127.0.0.1"
 
 
-def same_family(one: str, other: str) -> bool:
-    """Return whether two addresses are of one version of IP.
-
-    >>> same_family("10.0.0.7", "10.0.0.8"), same_family("10.0.0.7", "[fd00::7]")
-    (True, False)
-    """
-    return (":" in one) == (":" in other)
-
-
 def bracketed(address: str) -> str:
     """Return an address as it stands before a port.
 

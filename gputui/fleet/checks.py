@@ -26,10 +26,6 @@ PORT_HINT = (
     "let that port through this machine's firewall (DASK_GPUTUI__SCHEDULER__PORT fixes it), or "
     "set DASK_GPUTUI__SCHEDULER__HOST to an address that the hosts reach"
 )
-FAMILY_HINT = (
-    "reach all hosts over one version of IP (AddressFamily in the SSH configuration), or set "
-    "DASK_GPUTUI__SCHEDULER__HOST to an address that all of them reach"
-)
 RAPIDS = ("cudf-", "dask-cudf-", "cuml-", "raft-dask-", "dask-cuda")
 """How the names of packages begin that allow one version of Dask only."""
 

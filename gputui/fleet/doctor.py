@@ -17,7 +17,7 @@ from gputui.fleet.lone_agents import LoneAgent, lone_agents
 from gputui.fleet.reachability import End
 from gputui.fleet.session import AskAgent, OpenedAgent
 from gputui.fleet.stages import Ask, FleetSettings
-from gputui.fleet.tunnel import FreePorts, Tunnel
+from gputui.fleet.tunnel import Tunnel, free_ports
 from gputui.model.hosts import Host
 from gputui.model.plain_text import safe
 from gputui.model.snapshot import HostState
@@ -155,7 +155,7 @@ async def _try_tunnel(agent: LoneAgent) -> str:
     try:
         async with await asyncio.start_server(_hang_up, LOOPBACK) as listener:
             port = listener.sockets[0].getsockname()[1]
-            tunnel = Tunnel("", agent.host.ports or FreePorts().take(1))
+            tunnel = Tunnel("", agent.host.ports or free_ports(1))
             async with asyncio.timeout(PORT_S * 2):
                 await tunnel.open(agent.opened.connection, port, agent.ask)
     except TimeoutError:

@@ -111,7 +111,7 @@ class Fleet:
         self.free_gpus = FreeGpus(self._hosts, settings, self.scheduler_wanted, self._gpus_taken)
         self._leaving: set[str] = set()
         self._credentials: Credentials | None = None
-        self._ways = Ways(self._hosts, settings.scheduler_host or "", self._reconcile_soon)
+        self._ways = Ways(self._hosts, settings.scheduler_host or "")
         self._reconciling = False
         self._reconciled_in_s = 0.0
         self._starts_due = True

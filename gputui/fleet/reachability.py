@@ -8,7 +8,7 @@ goes through SSH where they do, too: so it takes none down that start with it.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -19,22 +19,17 @@ from gputui.fleet.addresses import (
     bracketed,
     is_loopback,
     is_of_a_host,
-    outward_address,
     parsed,
-    same_family,
 )
 from gputui.fleet.host import FleetHost
 from gputui.fleet.session import AgentSession, AskAgent
 from gputui.fleet.stages import Stages
-from gputui.fleet.tunnel import AT_LEAST, FreePorts, Tunnel
+from gputui.fleet.tunnel import AT_LEAST, Tunnel, free_ports
 from gputui.model.hosts import Host
 from gputui.model.plan import usual_workers
 from gputui.model.snapshot import HostState
 from gputui.protocol.agent import Listen, Listening, Reach, Reached
 
-PATIENCE_S = 5.0
-"""How long this machine's workers wait to learn where other hosts reach them: longer than a slow
-login takes, as the address that is guessed then may be out of their reach."""
 CONNECT_S = 4.0
 """How long a connection may take."""
 ANSWER_S = 8.0
@@ -81,34 +76,16 @@ class End(NamedTuple):
 class Ways:
     """Where the workers of each host listen, once this machine and the others reach them there."""
 
-    def __init__(
-        self, hosts: Mapping[str, FleetHost], own_address: str, out_of_patience: Callable[[], None]
-    ) -> None:
-        """Call `out_of_patience` when a host has waited long enough to learn its address.
-
-        `own_address` is where other machines reach this one, "" where that is to be found.
-        """
+    def __init__(self, hosts: Mapping[str, FleetHost], own_address: str) -> None:
+        """`own_address` is where other machines reach this one, "" where that is to be found."""
         self._hosts = hosts
         self._own_address = own_address
-        self._out_of_patience = out_of_patience
-        self._waiting_since: float | None = None
-        self._free_ports = FreePorts()
-
-    def own_address(self, end: str) -> str:
-        """Return where workers of this machine listen, for other machines.
-
-        That is where some listen already, or the `end` of the first connection for which this is
-        called, and stays so.
-        """
-        self._own_address = self._own_address or end
-        return self._own_address
 
     def listen_host(self, host: FleetHost) -> str:
         """Return where a host's workers listen, with IPv6 in brackets; "" for one that must wait.
 
         This machine's listen on loopback, unless other machines are there or on their way: then
-        where these reach it. That is this end of the connection to the first of them, or, after
-        `PATIENCE_S`, this machine's address on its default route.
+        where these reach it, which is this end of the first connection to one of them.
         """
         address = host.listen_address or host.far_address
         if host.tunnel is not None or not is_loopback(address):
@@ -118,14 +95,7 @@ class Ways:
             return address
         ends = (each.local_address for each in others if each.local_address)
         found = self._own_address or next(ends, "")
-        if not found:
-            loop = asyncio.get_running_loop()
-            if self._waiting_since is None:
-                self._waiting_since = loop.time()
-                loop.call_later(PATIENCE_S, self._out_of_patience)
-            if loop.time() - self._waiting_since >= PATIENCE_S:
-                found = outward_address()
-        if found and not is_loopback(found):
+        if not is_loopback(found):
             self._own_address = found
         return bracketed(found)
 
@@ -161,12 +131,14 @@ class Ways:
         stages, line = session.stages, host.host
         there = f"{bracketed(host.scheduler_host)}:{scheduler_port}"
         why = f"{host.far_address or host.name} cannot reach the scheduler at {there}"
-        reached = await session.reach(host.scheduler_host, scheduler_port, why, checks.PORT_HINT)
+        order = Reach(host.scheduler_host, scheduler_port, stages.timeout_s * 0.8)
+        async with stages.enter(HostState.CHECKING, f"{why}: no answer", checks.PORT_HINT):
+            reached = await session.ask(order)
         if reached.error:
             return stages.error(f"{why}: {reached.error}", checks.PORT_HINT)
         if host.listen_address:
             return None
-        address = line.listen or await self._address_for_others(host, session, scheduler_port)
+        address = line.listen or host.far_address
         if not is_loopback(address):
             late = f"its agent opened no port at {address} within {stages.timeout_s:g} s"
             async with stages.enter(HostState.CHECKING, late):
@@ -197,7 +169,7 @@ class Ways:
         try:
             async with stages.enter(HostState.CHECKING, f"{why}; through SSH: no answer"):
                 count = max(AT_LEAST, 2 * usual_workers(host.host, host.capacity))
-                tunnel = host.tunnel or Tunnel(why, host.host.ports or self._free_ports.take(count))
+                tunnel = host.tunnel or Tunnel(why, host.host.ports or free_ports(count))
                 await tunnel.open(session.connection, scheduler_port, session.ask)
                 if others := self._others(host, through_ssh=False):
                     raise stages.error(apart(host.name, others[0]), APART_HINT)
@@ -220,37 +192,6 @@ class Ways:
             if each.listen_address and (each.tunnel is not None) is through_ssh
             if each is not host and each.state is not HostState.FAILED
         ]
-
-    async def _address_for_others(
-        self, host: FleetHost, session: AgentSession, scheduler_port: int
-    ) -> str:
-        """Return where other hosts reach this one's workers; raises HostError.
-
-        That is where it was reached. Where workers elsewhere listen on the other version of IP, it
-        is this host's end of the way to them; any port there will do, also one that is closed.
-        """
-        whose, workers = self._elsewhere(host)
-        there = host.far_address
-        if not workers or is_loopback(there) or same_family(workers, there):
-            return there
-        why = f"{there} cannot reach {whose} at {workers}"
-        end = workers.strip("[]")
-        reached = await session.reach(end, scheduler_port, why, checks.FAMILY_HINT)
-        if not is_of_a_host(reached.local_address):
-            raise session.stages.error(f"{why}: {reached.error}", checks.FAMILY_HINT)
-        return reached.local_address
-
-    def _elsewhere(self, host: FleetHost) -> tuple[str, str]:
-        """Return (whose, address) of workers that the host is to reach, ("", "") for none."""
-        others = self._hosts.values()
-        if not is_loopback(host.far_address) and any(each.host.is_local for each in others):
-            return "this machine's workers", self.own_address(host.local_address)
-        for other in others:
-            address = other.listen_address
-            used = other is not host and other.state is not HostState.FAILED
-            if used and address and not is_loopback(address):
-                return f"the workers of {other.name}", address
-        return "", ""
 
     async def _closed(self, host: FleetHost, end: End, port: int, stages: Stages) -> str:
         """Return the first way to or from a host's workers that is closed; "" for none.

@@ -286,13 +286,6 @@ class AgentSession:
             self.channel.send(order)
         return await asyncio.shield(self._asked[key])
 
-    async def reach(self, address: str, port: int, why: str, hint: str) -> Reached:
-        """Have the agent connect to a port; HostError, with `why`, where it does not answer."""
-        stages = self.stages
-        async with stages.enter(HostState.CHECKING, f"{why}: no answer", hint):
-            reached: Reached = await self.ask(Reach(address, port, stages.timeout_s * 0.8))
-            return reached
-
     async def _read(self) -> NoReturn:
         """Handle the agent's messages until the stream ends."""
         channel = self.channel

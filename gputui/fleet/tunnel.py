@@ -26,22 +26,18 @@ TRIES = 100
 ANSWER_S = 4.0
 
 
-class FreePorts:
-    """Ranges of ports that nothing here has, each given once."""
+def free_ports(count: int) -> tuple[int, int]:
+    """Return the first and the last of so many ports in a row that nothing here has.
 
-    def __init__(self) -> None:
-        self._next = random.randrange(FIRST, LAST)
-
-    def take(self, count: int) -> tuple[int, int]:
-        """Return the first and the last of so many ports; raises OSError."""
-        for _ in range(TRIES):
-            first = self._next if self._next + count <= LAST else FIRST
-            self._next = first + count
-            with suppress(OSError), ExitStack() as servers:
-                for number in range(first, first + count):
-                    servers.enter_context(socket.create_server((LOOPBACK, number)))
-                return first, first + count - 1
-        raise OSError(f"{count} ports in a row are not free here")
+    Raises OSError.
+    """
+    for _ in range(TRIES):
+        first = random.randrange(FIRST, LAST - count)
+        with suppress(OSError), ExitStack() as servers:
+            for number in range(first, first + count):
+                servers.enter_context(socket.create_server((LOOPBACK, number)))
+            return first, first + count - 1
+    raise OSError(f"{count} ports in a row are not free here")
 
 
 class Tunnel:

@@ -107,7 +107,7 @@ class Reaching:
             wanted,
             changed=listener.changed_to,
             received=listener.received,
-            find_ways=Ways({}, "", lambda: None).find,
+            find_ways=Ways({}, "").find,
             ask=lambda host, question: listener.ask(host, question),
         )
         self.hosts.append(fleet_host)

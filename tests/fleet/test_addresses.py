@@ -28,7 +28,7 @@ FAILED = Known(state=HostState.FAILED)
 
 
 def ways(*hosts: Known) -> Ways:
-    return Ways(dict(enumerate(hosts)), "", lambda: None)
+    return Ways(dict(enumerate(hosts)), "")
 
 
 def test_a_host_listens_where_it_was_reached_or_at_another_address_of_its_own() -> None:
@@ -41,21 +41,9 @@ def test_workers_here_listen_on_loopback_where_all_other_hosts_are_here_or_faile
     assert ways(LOCAL, LOCAL, FAILED).listen_host(LOCAL) == "127.0.0.1"
 
 
-async def test_workers_here_wait_for_a_host_that_is_on_its_way() -> None:
+def test_workers_here_wait_for_a_host_that_is_on_its_way() -> None:
     assert ways(LOCAL, COMING).listen_host(LOCAL) == ""
     assert ways(LOCAL, COMING, OVER_IPV4).listen_host(LOCAL) == "10.0.0.1"
-
-
-async def test_an_address_that_was_given_to_workers_here_is_what_later_hosts_are_to_reach() -> None:
-    listening = ways(LOCAL, OVER_IPV4)
-    assert listening.listen_host(LOCAL) == "10.0.0.1"
-    assert listening.own_address(OVER_IPV6.local_address) == "10.0.0.1"
-
-
-async def test_workers_here_listen_where_the_first_host_was_to_reach_them() -> None:
-    listening = ways(LOCAL, OVER_IPV4, OVER_IPV6)
-    assert listening.own_address(OVER_IPV6.local_address) == "fd00::1"
-    assert listening.listen_host(LOCAL) == "[fd00::1]"
 
 
 @pytest.mark.parametrize(
