@@ -22,16 +22,3 @@ async def test_a_pack_that_could_not_be_made_is_made_by_the_next_attempt() -> No
     with pytest.raises(OSError, match="disk full"):
         await shared.pack()
     assert (await shared.pack()).data == b""
-
-
-async def test_an_import_of_asyncssh_that_failed_is_tried_again_and_does_not_stop_the_end(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    shared = start_agent.AgentOpener(FleetSettings("test"))
-    with monkeypatch.context() as patch:
-        patch.setitem(__import__("sys").modules, "gputui.fleet.ssh.connector", None)
-        with pytest.raises(ImportError):
-            await shared.connector()
-        await shared.close()
-    assert await shared.connector()
-    await shared.close()

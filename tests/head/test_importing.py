@@ -11,10 +11,12 @@ from gputui.protocol import VERSION
 from gputui.protocol.starter import ConfigureHead
 
 WATCHED = """
-import sys
+import asyncio, contextlib, sys
 from concurrent.futures import ThreadPoolExecutor
 from gputui.fleet.deploy import start_agent
+from gputui.fleet.stages import FleetSettings
 from gputui.head import certificate
+from gputui.model.hosts import Host
 
 class Watch:
     def find_spec(self, name, path=None, target=None):
@@ -25,7 +27,10 @@ class Watch:
 sys.meta_path.insert(0, Watch())
 with ThreadPoolExecutor(1) as alone:  # in turn: any import without the lock is seen
     alone.submit(certificate.make_certificate).result()
-    alone.submit(start_agent._import_connector).result()
+opener = start_agent.AgentOpener(FleetSettings("test"))
+with contextlib.suppress(AttributeError):  # once it has imported
+    asyncio.run(opener.connect(Host("gpu-a"), None))
+assert "asyncssh" in sys.modules
 """
 
 

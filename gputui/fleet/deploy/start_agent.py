@@ -1,8 +1,8 @@
 """From a host to the channel of its agent: a relay as a child here, or over SSH or srun, packed.
 
 What the hosts of one fleet have in common (the pack, the SSH connections to jump hosts) is in
-`AgentOpener`. asyncssh is imported when the first host needs it, and in a thread. Commands that
-need agents but no cluster have `lone_agents`.
+`AgentOpener`. asyncssh is imported when the first host needs it. Commands that need agents but no
+cluster have `lone_agents`.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 BOOTSTRAP = "gputui bootstrap HOSTS makes one that fits"
 
 IMPORTING = threading.Lock()
-"""Held while large libraries are imported off the main thread.
+"""Held while asyncssh or cryptography is imported.
 
 Two threads that import parts of cryptography at once, each from its own end, wait for each other
 until Python ends one of them with `_DeadlockError`.
@@ -71,15 +71,11 @@ class AgentOpener:
         self._settings = settings
         self._make_pack = partial(asyncio.to_thread, make_pack)
         self._pack = Shared[Pack]()
-        self._connector = Shared["Connector"]()
+        self._connector: Connector | None = None
 
     async def pack(self) -> Pack:
         """Return the packed agent, made once; after a failure the next call tries again."""
         return await self._pack.get(self._make_pack)
-
-    async def connector(self) -> "Connector":
-        """Return the connector for SSH; the first call imports asyncssh."""
-        return await self._connector.get(self._make_connector)
 
     async def open(self, host: Host, stages: Stages) -> OpenedAgent:
         """Reach a host and start a relay there; raises HostError with the stage it failed in."""
@@ -131,15 +127,15 @@ class AgentOpener:
         """
         if host.slurm_job:
             return await slurm.connect(host, stages)
-        return await (await self.connector()).connect(host, stages, remote.COMMAND)
+        with IMPORTING:
+            from gputui.fleet.ssh.connector import Connector
+        self._connector = self._connector or Connector(self._settings.ssh_config)
+        return await self._connector.connect(host, stages, remote.COMMAND)
 
     async def close(self) -> None:
         """Close the connections to jump hosts."""
-        if connector := await self._connector.close():
-            await connector.close()
-
-    async def _make_connector(self) -> "Connector":
-        return (await asyncio.to_thread(_import_connector))(self._settings.ssh_config)
+        if self._connector is not None:
+            await self._connector.close()
 
     async def _open_here(self, host: Host, stages: Stages) -> OpenedAgent:
         """Start the relay as a child, from the installed package or, with python=, the pack."""
@@ -199,13 +195,6 @@ class AgentOpener:
         if python.verdict is Verdict.BAD:
             raise stages.error(python.text, python.hint)
         return greeting
-
-
-def _import_connector() -> "type[Connector]":
-    """Import asyncssh."""
-    with IMPORTING:
-        from gputui.fleet.ssh.connector import Connector
-    return Connector
 
 
 def _not_started(stages: Stages) -> str:
