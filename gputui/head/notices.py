@@ -1,8 +1,8 @@
 """Notices for people who are not at a screen: alarms and runs that end, to a command or a webhook.
 
-A command gets the notice as a JSON object on stdin; a URL gets it as the body of a POST, which a
-process of its own sends. Nothing waits for them: so many notices stand in line, each is tried
-three times, each try has its bound, and what cannot be delivered is an event.
+A command gets the notice as a JSON object on stdin; a URL gets it as the body of a POST. Nothing
+waits for them: so many notices stand in line, each is tried three times, each try has its bound,
+and what cannot be delivered is an event.
 """
 
 import asyncio
@@ -17,7 +17,6 @@ from gputui.model.plain_text import cut
 from gputui.model.snapshot import Event, RunState, RunStatus, Severity
 from gputui.process.background import Background
 from gputui.process.child import Child
-from gputui.process.search_path import own_python
 
 WAITING = 100
 """Notices that stand in line at most; further ones are dropped."""
@@ -50,18 +49,13 @@ class Notices:
         self._target, self._cluster, self._run_of, self._tell = target, cluster, run_of, tell
         self._waiting: asyncio.Queue[bytes] = asyncio.Queue(WAITING)
         self._tasks = Background(lambda name, error: None)  # it is logged
-        self._begun = False
+        if target:
+            self._tasks.start(self._send_all(), "sending notices")
 
     def happened(self, event: Event) -> None:
         """Put an event in line, where it is worth a notice."""
-        if not self._target or not is_notice(event):
-            return
-        if self._waiting.full():
-            return  # those in line say enough
-        self._waiting.put_nowait(json.dumps(self._notice(event)).encode())
-        if not self._begun:
-            self._begun = True
-            self._tasks.start(self._send_all(), "sending notices")
+        if self._target and is_notice(event) and not self._waiting.full():
+            self._waiting.put_nowait(json.dumps(self._notice(event)).encode())
 
     def _notice(self, event: Event) -> dict[str, Any]:
         """Return an event as others read it: `gputui help metrics`."""
@@ -102,21 +96,20 @@ class Notices:
 
     async def close(self) -> None:
         """Send what stands in line, within a bound."""
-        if self._begun:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._waiting.join(), LAST_S)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._waiting.join(), LAST_S)
         await self._tasks.close()
 
 
 async def deliver(target: str, notice: bytes, bound_s: float) -> str:
     """Send a notice once; return why that failed, or ""."""
-    is_url = target.startswith(("http://", "https://"))
+    if target.startswith(("http://", "https://")):
+        return await asyncio.to_thread(_post, target, notice, bound_s)
     with tempfile.TemporaryFile() as stdin:
-        stdin.write(target.encode() + b"\n" + notice if is_url else notice)
+        stdin.write(notice)
         stdin.seek(0)
-        command = own_python("gputui.head.webhook") if is_url else ["/bin/sh", "-c", target]
         try:
-            child = Child(command, stdin=stdin, own_session=True)
+            child = Child(["/bin/sh", "-c", target], stdin=stdin, own_session=True)
         except OSError as error:
             return f"{error.strerror}"
     try:
@@ -124,3 +117,20 @@ async def deliver(target: str, notice: bytes, bound_s: float) -> str:
     finally:
         await child.end(0.0, None)
     return f"it took over {bound_s:g} s" if status is None else child.reason if status else ""
+
+
+def _post(url: str, notice: bytes, bound_s: float) -> str:
+    """Post a notice; no message has the URL, which may be a secret."""
+    from http.client import HTTPException
+    from urllib.error import HTTPError
+    from urllib.request import Request, urlopen
+
+    headers = {"Content-Type": "application/json", "User-Agent": "gputui"}
+    try:
+        with urlopen(Request(url, notice, headers, method="POST"), timeout=bound_s):
+            return ""
+    except HTTPError as error:
+        return f"the webhook answered {error.code}"
+    except (OSError, ValueError, HTTPException) as error:
+        said = getattr(error, "reason", None) or type(error).__name__
+        return f"the webhook could not be reached: {said}"
