@@ -1,7 +1,6 @@
 """A home that several hosts share, over NFS perhaps: nothing in it needs a lock that NFS lacks."""
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -10,7 +9,6 @@ from pathlib import Path
 import pytest
 
 import gputui
-from gputui.fleet.deploy import preparing
 
 LOCKING = {
     "agent/claims.py",
@@ -25,7 +23,6 @@ ALONE = """
 import sys
 from pathlib import Path
 from gputui.fleet.deploy import preparing
-preparing.TOUCH_EVERY_S, preparing.LEFT_S = 0.05, 1.0
 with preparing.alone(Path(sys.argv[1])):
     preparing.say(line="alone")
     input()
@@ -72,17 +69,6 @@ def test_hosts_that_make_one_environment_wait_for_each_other(start: Start) -> No
     assert said(second) == "alone"
 
 
-def test_a_host_that_takes_long_keeps_its_lock(start: Start, tmp_path: Path) -> None:
-    assert said(start()) == "alone"
-    second = start()
-    assert said(second).startswith("waiting for another host")
-    touched = set()
-    while len(touched) < 40:  # two seconds of touching; the lock is left after one without
-        touched.add((tmp_path / "env.making").stat().st_mtime_ns)
-    second.terminate()
-    assert second.communicate(timeout=30)[0] == ""
-
-
 def test_the_lock_of_a_host_that_was_asked_to_end_is_free_at_once(
     start: Start, tmp_path: Path
 ) -> None:
@@ -91,25 +77,3 @@ def test_the_lock_of_a_host_that_was_asked_to_end_is_free_at_once(
     first.terminate()
     first.communicate(timeout=30)
     assert not (tmp_path / "env.making").exists()
-
-
-def test_a_lock_that_another_host_took_over_meanwhile_is_left_to_it(tmp_path: Path) -> None:
-    lock = tmp_path / "env.making"
-    lock.mkdir()
-    os.utime(lock, (1000, 1000))
-    left = preparing.touched_at(lock)
-    preparing.remove_left(lock, left)
-    assert list(tmp_path.iterdir()) == []
-    lock.mkdir()
-    preparing.remove_left(lock, left)  # a host that found the first one left, and was slower
-    assert list(tmp_path.iterdir()) == [lock]
-
-
-def test_the_lock_of_a_host_that_lost_its_power_is_taken_over(start: Start) -> None:
-    first = start()
-    assert said(first) == "alone"
-    second = start()
-    assert said(second).startswith("waiting for another host")
-    first.kill()
-    assert said(second) == "the host that made it has ended"
-    assert said(second) == "alone"

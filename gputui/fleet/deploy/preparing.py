@@ -17,7 +17,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,13 +24,10 @@ from typing import Any, NoReturn
 
 READY = "gputui-ready.json"
 """In the environment: its installed packages, written once all are there."""
-TOUCH_EVERY_S = 5.0
 ROOM_BYTES = 2**26
 """With less, what failed has failed for that: pip alone takes as much as it unpacks."""
 LOOK_EVERY_S = 0.2
 PIECE_BYTES = 65536
-LEFT_S = 120.0
-"""A lock untouched for so long was abandoned; NFS may be a minute behind."""
 UNREACHED = re.compile(
     "Max retries|Connection|connect|resolve|dns|timed out|error sending|No matching distribution",
     re.I,
@@ -124,62 +120,24 @@ def alone(environment: Path) -> "Iterator[None]":
     """Hold the lock of an environment; waits for another host that makes it.
 
     It is a folder, which one host alone can make on every file system: NFS may have no locks, or
-    keep them from other hosts. Its holder touches it all the time.
+    keep them from other hosts. It stays where its holder is killed or loses its power.
     """
     lock = Path(str(environment) + ".making")
-    take(lock)
-    done = threading.Event()
-    touching = threading.Thread(target=keep, args=(lock, done), daemon=True)
-    touching.start()
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(1))
-    try:
-        yield
-    finally:
-        done.set()
-        touching.join()
-        with contextlib.suppress(FileNotFoundError):  # stopped for so long that another took it
-            lock.rmdir()
-
-
-def take(lock: Path) -> None:
-    """Make the folder of a lock, in place of one that its holder does not touch any more."""
-    touched, since = 0.0, time.monotonic()
+    waits = False
     while True:
         with contextlib.suppress(FileExistsError):
             lock.mkdir()
-            return
-        before, touched = touched, touched_at(lock)
-        if before != touched:
-            if not before:
-                say(line="waiting for another host, which makes the same environment")
-            since = time.monotonic()
-        elif time.monotonic() - since > LEFT_S:
-            say(line="the host that made it has ended")
-            remove_left(lock, touched)
+            break
+        if not waits:
+            say(line="waiting for another host that makes it; if none does: rmdir " + str(lock))
+        waits = True
         time.sleep(LOOK_EVERY_S)
-
-
-def remove_left(lock: Path, touched: float) -> None:
-    """Remove a lock that was last touched then, and no later one of a host that was quicker."""
-    with contextlib.suppress(OSError):
-        if touched_at(lock) == touched:
-            lock.rmdir()
-
-
-def keep(lock: Path, done: threading.Event) -> None:
-    """Touch a lock until its holder is done."""
-    while not done.wait(TOUCH_EVERY_S):
-        with contextlib.suppress(OSError):
-            os.utime(str(lock))
-
-
-def touched_at(lock: Path) -> float:
-    """Return when a lock was touched, by the clock of its file system; 0 where it is gone."""
     try:
-        return lock.stat().st_mtime
-    except FileNotFoundError:
-        return 0.0
+        yield
+    finally:
+        lock.rmdir()
 
 
 def ready(environment: Path) -> "dict[str, Any]":
