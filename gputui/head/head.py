@@ -4,9 +4,8 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from gputui.head.certificate import make_certificate
@@ -16,7 +15,7 @@ from gputui.head.metrics import MetricsServer, exposition
 from gputui.head.requests import HANDLERS, start_run, stop
 from gputui.head.server import Answering, FrontendConnection
 from gputui.model.snapshot import Severity
-from gputui.process.background import Background, words
+from gputui.process.background import RETRY_S, Background, words
 from gputui.protocol.agent import Credentials
 from gputui.protocol.frontend import (
     Answer,
@@ -46,8 +45,6 @@ from gputui.protocol.starter import ConfigureHead
 
 logger = logging.getLogger(__name__)
 
-AGAIN_S = 1.0
-"""How long work that failed rests before it is begun again."""
 WATCHING_S = 10.0
 """How long a cluster without workers outlives its last screen, which may come back meanwhile."""
 MEETING_S = 5.0
@@ -62,14 +59,14 @@ class Head(Cluster):
         super().__init__(config, **parts)
         self.view = ClusterView(self.snapshot, self.server, AlarmWatch(self.tell))
         self.metrics = MetricsServer(self._metrics_text)
-        self._metrics: tuple[int, str] = (-1, "")
-        """The number of a snapshot, and what was written of it."""
         self.history = RecentHistory(
             lambda: self.fleet.host_statuses, lambda: self.fleet.cpu_workers
         )
         self.server.attached, self.server.received = self.attached, self._received
         self.server.settled, self.server.left = self._settled, self._left
         self._sending = Background(self.event_log.failed)
+        self._recorded: set[str] = set()
+        """What failed, and is begun again."""
 
     async def run(self, opened: Callable[[str], None]) -> None:
         """Bring the cluster up, call `opened` with the server's socket, and stay until the end."""
@@ -77,7 +74,7 @@ class Head(Cluster):
             await self._start()
             opened(str(self.server.path))
             for name, work in (("snapshots", self.view.run), ("history", self.history.run)):
-                self._work.keep(partial(self._lasting, name, work), name)
+                self._work.keep(work, name, self._failing)
             self._work.keep(self._watch_idleness, "the watch for idleness")
             stopped = await asyncio.shield(self._ending)
         except BaseException:
@@ -140,31 +137,23 @@ class Head(Cluster):
         return Done(request, self._metrics_text())
 
     def _metrics_text(self) -> str:
-        """Return the newest snapshot as text; written once, however many read it."""
+        """Return the newest snapshot as text."""
         snapshot = self.view.newest or self.view.take()
-        if self._metrics[0] != snapshot.sequence:
-            runs = self.fleet.programs.gpus
-            on_dask = [each for each in snapshot.runs if not each.state.ended]
-            on_dask = [each for each in on_dask if not is_program(each.preset)]
-            if len(on_dask) == 1:  # of several, nobody knows which task is whose
-                uuids = (worker.device_uuid for worker in snapshot.workers)
-                runs |= {uuid: on_dask[0].id for uuid in uuids if uuid is not None}
-            self._metrics = (snapshot.sequence, exposition(snapshot, runs))
-        return self._metrics[1]
+        runs = self.fleet.programs.gpus
+        on_dask = [each for each in snapshot.runs if not each.state.ended]
+        on_dask = [each for each in on_dask if not is_program(each.preset)]
+        if len(on_dask) == 1:  # of several, nobody knows which task is whose
+            uuids = (worker.device_uuid for worker in snapshot.workers)
+            runs |= {uuid: on_dask[0].id for uuid in uuids if uuid is not None}
+        return exposition(snapshot, runs)
 
-    async def _lasting(self, what: str, work: Callable[[], Awaitable[None]]) -> None:
-        """Keep work going: where it fails, record that once and begin again after a while."""
-        recorded = ""
-        while True:
-            try:
-                await work()
-            except Exception as error:
-                if recorded != words(error):
-                    recorded = words(error)
-                    logger.exception("%s failed", what)
-                    text = f"{what}: {recorded}; tried again every {AGAIN_S:g} s"
-                    self.tell(Severity.ERROR, "cluster", "failed", text)
-            await asyncio.sleep(AGAIN_S)
+    def _failing(self, what: str, error: Exception) -> None:
+        """Record once that work fails which is begun again."""
+        text = f"{what}: {words(error)}; tried again every {RETRY_S:g} s"
+        if text not in self._recorded:
+            self._recorded.add(text)
+            logger.error("%s failed", what, exc_info=error)
+            self.tell(Severity.ERROR, "cluster", "failed", text)
 
     async def _start(self) -> None:
         """Start everything at once: what waits for something else waits there."""
@@ -190,13 +179,23 @@ class Head(Cluster):
     async def _end(self, stopped: Stopped) -> None:
         """End agents, scheduler and runs at the same time, then tell the frontends.
 
-        Where one of them cannot be ended the others are, and the name is free afterwards.
+        Where one of them cannot be ended the others are, and the name is free afterwards. An agent
+        that could not be reached ends by its lease.
         """
         try:
             await self._work.close()
             self.metrics.close()
             self.view.show()
-            await self._end_parts()
+            fleet = asyncio.ensure_future(self.fleet.stop())
+            others = self.scheduler.stop(), self.runs.stop(), self.notices.close()
+            parts = [*map(asyncio.ensure_future, others), fleet]
+            await asyncio.wait(parts)
+            for part in parts:
+                part.result()
+            if left := fleet.result():
+                text = "could not be reached to stop them; they end by themselves within"
+                text = f"{', '.join(left)} {text} {self.config.lease_s:g} s"
+                self.tell(Severity.WARNING, "cluster", "stopping", text)
         finally:
             if stopped.failed:
                 with contextlib.suppress(TimeoutError):
@@ -204,27 +203,6 @@ class Head(Cluster):
             if self._name_lock is not None:
                 self._name_lock.release()
             await self.server.close(stopped)
-
-    async def _end_parts(self) -> None:
-        """End agents, scheduler and runs; raises the first error once all of them came to an end.
-
-        An agent that could not be reached ends by its lease.
-        """
-        left, scheduler, runs, notices = await asyncio.gather(
-            self.fleet.stop(),
-            self.scheduler.stop(),
-            self.runs.stop(),
-            self.notices.close(),
-            return_exceptions=True,
-        )
-        for failure in (scheduler, runs, notices, left):
-            if isinstance(failure, BaseException):
-                raise failure
-        assert not isinstance(left, BaseException)
-        if left:
-            lease_s = self.config.lease_s
-            text = f"could not be reached to stop them; they end by themselves within {lease_s:g} s"
-            self.tell(Severity.WARNING, "cluster", "stopping", f"{', '.join(left)} {text}")
 
     async def _watch_idleness(self) -> None:
         """End a cluster that stays, once it has been idle for long enough."""

@@ -1,4 +1,4 @@
-"""The head's log: a file for each cluster name, rotated by size and age while the head runs.
+"""The head's log: a file for each cluster name, rotated by size while the head runs.
 
 What is written to stdout and stderr goes to it, too. Logs that no head has written to for a month
 are removed when the next head starts.
@@ -6,7 +6,7 @@ are removed when the next head starts.
 
 import logging
 import os
-import time
+from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,7 @@ from gputui.folders import sweep
 from gputui.model.plain_text import safe, safe_lines
 
 FILE_BYTES = 5_000_000
-FILE_S = 7 * 86400.0
-"""A file holds so much, and so long, at most."""
+"""A file holds so much at most."""
 FILES_BEFORE = 2
 """Rotated files that are kept, as `.1` and `.2`."""
 KEPT_S = 30 * 86400.0
@@ -56,36 +55,25 @@ class SafeFormatter(logging.Formatter):
 class LogFile(RotatingFileHandler):
     """A log that only this user can read, 0600."""
 
-    def __init__(self, path: Path, file_bytes: int = FILE_BYTES, file_s: float = FILE_S) -> None:
-        self._file_s = file_s
+    def __init__(self, path: Path, file_bytes: int = FILE_BYTES) -> None:
         self._holds_output = False
         super().__init__(path, maxBytes=file_bytes, backupCount=FILES_BEFORE, delay=True)
         if path.exists():
             self.doRollover()
-        else:
-            self._begin()
 
     def take_output(self) -> None:
         """Redirect this process's stdout and stderr to the file, also after rotations."""
         self._holds_output = True
-        assert self.stream
+        self.stream = self.stream or self._open()
         os.dup2(self.stream.fileno(), 1)
         os.dup2(1, 2)
-
-    def shouldRollover(self, record: logging.LogRecord) -> bool:  # noqa: N802 - logging's name
-        """Return whether the file is full or old."""
-        old = record.created - self._begun_at > self._file_s
-        return old or bool(super().shouldRollover(record))
 
     def doRollover(self) -> None:  # noqa: N802 - logging's name
         """Begin a new file, and keep the one before."""
         super().doRollover()
-        self._begin()
         if self._holds_output:
             self.take_output()
 
-    def _begin(self) -> None:
+    def _open(self) -> TextIOWrapper:
         Path(self.baseFilename).touch(mode=0o600)
-        if self.stream is None:
-            self.stream = self._open()
-        self._begun_at = time.time()
+        return super()._open()

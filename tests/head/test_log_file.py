@@ -12,10 +12,8 @@ import pytest
 from gputui.head.log_file import KEPT_S, LogFile, log_folder, log_to_file
 
 
-def write(log: LogFile, text: str, at: float | None = None) -> None:
-    record = logging.LogRecord("head", logging.INFO, "", 0, text, None, None)
-    record.created = at or record.created
-    log.handle(record)
+def write(log: LogFile, text: str) -> None:
+    log.handle(logging.LogRecord("head", logging.INFO, "", 0, text, None, None))
 
 
 def test_a_full_log_begins_again_and_two_files_before_are_kept(tmp_path: Path) -> None:
@@ -26,15 +24,6 @@ def test_a_full_log_begins_again_and_two_files_before_are_kept(tmp_path: Path) -
     sizes = {path.name: path.stat().st_size for path in tmp_path.iterdir()}
     assert sorted(sizes) == ["lab.log", "lab.log.1", "lab.log.2"]
     assert max(sizes.values()) <= 1_000
-
-
-def test_an_old_log_begins_again_while_the_head_runs(tmp_path: Path) -> None:
-    log = LogFile(tmp_path / "lab.log", file_s=60)
-    write(log, "first")
-    write(log, "second", time.time() + 61)
-    log.close()
-    assert (tmp_path / "lab.log.1").read_text() == "first\n"
-    assert (tmp_path / "lab.log").read_text() == "second\n"
 
 
 def test_only_its_user_may_read_a_log_after_a_rotation_too(tmp_path: Path) -> None:
