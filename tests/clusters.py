@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from gputui.client.head_connection import HeadConnection
 from gputui.client.start import HeadProcess, spawn_head
 from gputui.model.snapshot import Event, Snapshot, WorkerStatus
-from gputui.protocol import VERSION
 from gputui.protocol.frontend import (
     Asked,
     AwaitWorkers,
@@ -114,7 +113,7 @@ class Clusters:
         frontend: str = "screen",
         **settings: object,
     ) -> LiveCluster:
-        config = ConfigureHead(VERSION, name, hosts, **{"lease_s": LEASE_S, **settings})
+        config = ConfigureHead(name, hosts, **{"lease_s": LEASE_S, **settings})
         head = spawn_head(config)
         self.heads.append(head)
         socket = await asyncio.to_thread(head.opened)

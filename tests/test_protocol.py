@@ -41,7 +41,7 @@ def test_no_two_messages_of_a_link_have_one_name(link: ModuleType) -> None:
 
 
 def test_a_value_arrives_as_it_was_sent() -> None:
-    started = agent.WorkerExited("h:gpu0", 7, "signal", "", None, 9, ("a", "b"), 0.5, False)
+    started = agent.WorkerExited("h:gpu0", "signal", "", 0.5, False)
     assert decode(encode(started), agent.FromAgent) == started
 
 

@@ -15,7 +15,6 @@ from gputui.agent.limits import limits
 from gputui.agent.packages import installed
 from gputui.process.cgroups import Cgroups, memory
 from gputui.process.procfs import hides_others
-from gputui.protocol import VERSION
 from gputui.protocol.agent import Facts
 
 NVML_TIMEOUT_S = 8.0
@@ -38,7 +37,6 @@ def gather_facts(
     devices = watch.devices()
     others_mps = mps_warnings(os.getuid()) if devices else ()
     return Facts(
-        version=VERSION,
         agent_pid=os.getpid(),
         python=sys.executable,
         python_version=sys.version.split()[0],
@@ -51,7 +49,6 @@ def gather_facts(
         cuda_visible_devices=environ.get("CUDA_VISIBLE_DEVICES"),
         running=(),
         warnings=(*watch.warnings(), *others_mps),
-        driver_version=watch.driver_version,
         gpus_known=watch.opened.is_set(),
         others_hidden=hides_others(),
         limits=tuple(limits(scratch, len(devices))),

@@ -216,7 +216,7 @@ class Supervisor:
             asyncio.get_running_loop().add_signal_handler(number, wish)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, END_SIGNALS)
         self._watch.start()
-        reader = TelemetryReader(self._watch, scratch=self._scratch)
+        reader = TelemetryReader(self._watch)
         self._lasting.keep(self._end_with_lease, "the lease")
         sweep = asyncio.to_thread(self._sweep)
         self._work.start(sweep, "removing what agents left that were killed")

@@ -97,16 +97,12 @@ class WorkerOutput:
             lines.append(self._pipe.partial.decode("utf-8", "replace"))
         return tuple(lines[-count:])
 
-    def follow(self, on: bool, history: int) -> None:
-        """Begin to send lines, after the last `history`; or stop.
-
-        Lines that wait to be sent are among the last ones.
-        """
-        self.following = on
-        if on and history:
-            self._unsent.clear()
-            for lines in _pieces(tuple(self._kept)[-history:]):
+    def follow(self, on: bool) -> None:
+        """Begin to send lines, after those that are kept; or stop."""
+        if on and not self.following:
+            for lines in _pieces(tuple(self._kept)):
                 self._send(LogLines(self._worker, lines, time.time(), earlier=True))
+        self.following = on
 
     def close(self) -> None:
         """Close the pipe and keep its output, an unfinished line as a line."""

@@ -130,7 +130,7 @@ class Workers:
             if worker.process is not None:
                 worker.process.send_signal(signal.SIGTERM)
             elif not worker.forking:  # between two processes
-                self._report_exit(worker, 0, "stopped", "stopped", status=0)
+                self._report_exit(worker, "stopped", "stopped")
                 self._forget(worker)
         ending = [worker for worker in ending if worker.process is not None]
         await _within(grace_s, ending)
@@ -164,7 +164,7 @@ class Workers:
         """Start sending workers' output, the last lines first, or stop."""
         self._following = wish.on
         for worker in self._workers.values():
-            worker.output.follow(wish.on, wish.history)
+            worker.output.follow(wish.on)
 
     def names(self) -> tuple[str, ...]:
         """Return the names of all workers."""
@@ -235,7 +235,7 @@ class Workers:
             worker.cancel_restart()
             worker.crash_loop = True
             reason = f"its Python cannot import what workers need: {said}"
-            self._report_exit(worker, 0, "import-error", reason)
+            self._report_exit(worker, "import-error", reason)
 
     def _fork(self, worker: WorkerProcess) -> None:
         """Have the forkserver fork a worker, with pipes for its output and reports.
@@ -253,7 +253,7 @@ class Workers:
         except OSError as error:
             where = f"{error.filename}: " if error.filename else ""
             reason = f"it could not be started: {where}{error.strerror}"
-            self._ended(worker, 0, "crashed", reason)
+            self._ended(worker, "crashed", reason)
             return
         worker.forking = True
         cpus = cpus_of(spec, frozenset(os.sched_getaffinity(0)), self._watch.cpus_near)
@@ -326,20 +326,18 @@ class Workers:
             )
         )
         if not worker.stopping:
-            self._ended(worker, pid, kind, reason, status)
+            self._ended(worker, kind, reason)
         else:
-            self._report_exit(worker, pid, kind, reason, status, 0.0 if worker.again else None)
+            self._report_exit(worker, kind, reason, 0.0 if worker.again else None)
             self._forget(worker)
             if worker.again:
                 self.start(worker.again)
         worker.ended.set()
 
-    def _ended(
-        self, worker: WorkerProcess, pid: int, kind: str, reason: str, status: int | None = None
-    ) -> None:
+    def _ended(self, worker: WorkerProcess, kind: str, reason: str) -> None:
         """Report an end that nobody asked for, and start the worker again when that is due."""
         restart_in_s = worker.next_start(kind)
-        self._report_exit(worker, pid, kind, reason, status, restart_in_s)
+        self._report_exit(worker, kind, reason, restart_in_s)
         if restart_in_s is not None:
             worker.restarts += 1
             loop = asyncio.get_running_loop()
@@ -348,27 +346,13 @@ class Workers:
     def _report_exit(
         self,
         worker: WorkerProcess,
-        pid: int,
         kind: str,
         reason: str,
-        status: int | None = None,
         restart_in_s: float | None = None,
     ) -> None:
-        """Report the end of a worker; `status` is `waitpid`'s where it had a process."""
-        code = None if status is None else os.waitstatus_to_exitcode(status)
-        self._send(
-            WorkerExited(
-                name=worker.spec.name,
-                pid=pid,
-                kind=kind,
-                reason=reason,
-                exit_code=None if code is None or code < 0 else code,
-                signal=-code if code is not None and code < 0 else None,
-                log_tail=worker.output.tail(TAIL_LINES),
-                restart_in_s=restart_in_s,
-                crash_loop=worker.crash_loop,
-            )
-        )
+        """Report the end of a worker."""
+        name, crash_loop = worker.spec.name, worker.crash_loop
+        self._send(WorkerExited(name, kind, reason, restart_in_s, crash_loop))
 
     def _forget(self, worker: WorkerProcess) -> None:
         self._workers.pop(worker.spec.name, None)

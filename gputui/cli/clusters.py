@@ -42,7 +42,6 @@ from gputui.errors import (
 from gputui.model.plain_text import aligned, safe, safe_lines
 from gputui.model.readings import Wanted
 from gputui.model.snapshot import ClusterState
-from gputui.protocol import VERSION
 from gputui.protocol.connection_file import ConnectionFile, find_cluster, running_clusters
 from gputui.protocol.frontend import Done, ReadMetrics, SnapshotTaken, StartRun, Stop
 from gputui.protocol.starter import ConfigureHead
@@ -91,7 +90,6 @@ def head_configuration(
         idle_timeout_s=next((each for each in idle if each is not None), None),
     )
     return ConfigureHead(
-        version=VERSION,
         name=options["name"] or hosts.name,
         numbered=not stays and not options["name"],
         hosts_text=hosts.text,

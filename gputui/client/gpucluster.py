@@ -21,7 +21,6 @@ from gputui.errors import ClusterTimeoutError, HeadError
 from gputui.groups import members
 from gputui.model.hosts import parse_hosts
 from gputui.model.snapshot import HostStatus
-from gputui.protocol import VERSION
 from gputui.protocol.connection_file import find_cluster, running_clusters
 from gputui.protocol.starter import ConfigureHead
 from gputui.settings import load_settings
@@ -78,7 +77,6 @@ class GPUCluster(RunningCluster):
         self._timeout = timeout
         self._process = spawn_head(
             ConfigureHead(
-                version=VERSION,
                 name=name or given.name,
                 numbered=name is None,
                 hosts_text=meant.hosts(given.text),

@@ -26,7 +26,6 @@ from gputui.head.head import Head
 from gputui.model.readings import Claim, DeviceProcess, Note, Owner
 from gputui.model.snapshot import HostState
 from gputui.process.background import Background
-from gputui.protocol import VERSION
 from gputui.protocol.agent import WorkerReady
 from gputui.protocol.frontend import ReportRun, StartRun
 from gputui.protocol.starter import ConfigureHead
@@ -114,7 +113,7 @@ class Demo:
         self._troubles = partial(happen, self.scheduler, hosts, seed) if troubles else None
         self.head = Head(
             ConfigureHead(
-                VERSION, "demo", "\n".join(names), cluster_id="demo", interactive=True, busy="skip"
+                "demo", "\n".join(names), cluster_id="demo", interactive=True, busy="skip"
             ),
             opener=self.hosts,
             scheduler=lambda _cluster_id: self.scheduler,

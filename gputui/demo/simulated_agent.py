@@ -25,7 +25,6 @@ from gputui.model.plan import WorkerSpec
 from gputui.model.readings import DeviceProcess, HostReading
 from gputui.model.snapshot import HostState
 from gputui.process.background import Background
-from gputui.protocol import VERSION
 from gputui.protocol.agent import (
     Configure,
     Examine,
@@ -224,10 +223,10 @@ class SimulatedAgent:
             case RestartWorkers(names=names):
                 for name in names:
                     self.crash(name, "restarted on request", kind="stopped")
-            case FollowLogs(on, history):
-                self._follows = on
-                for lines in list(self._printed)[-history:] if on and history else ():
+            case FollowLogs(on):
+                for lines in list(self._printed) if on and not self._follows else ():
                     self.say(replace(lines, earlier=True))
+                self._follows = on
             case Shutdown():
                 self.end()
 
@@ -283,7 +282,7 @@ class SimulatedAgent:
             return
         self.print(name, last)
         loop = again_s is None and kind != "stopped"
-        self.say(exited(name, worker.pid, kind, reason, last, again_s, crash_loop=loop))
+        self.say(WorkerExited(name, kind, reason, again_s, loop))
         if again_s is not None:
             self._pids += 1
             again = replace(worker, pid=self._pids, restarts=worker.restarts + 1, address="")
@@ -300,7 +299,6 @@ class SimulatedAgent:
     def facts(self) -> Facts:
         """Describe the host, as a real agent does."""
         return Facts(
-            version=VERSION,
             agent_pid=os.getpid(),
             python=sys.executable,
             python_version=platform.python_version(),
@@ -335,24 +333,9 @@ class SimulatedAgent:
             load_1m=round(busy * 1.1 + rng.random() * 0.5, 1),
             network_receive_bytes_per_s=float(round(busy * rng.uniform(4e6, 9e6) + 2e4)),
             network_send_bytes_per_s=float(round(busy * rng.uniform(3e6, 8e6) + 3e4)),
-            disk_free_bytes=1_800 * 2**30,
         )
         devices = tuple(gpu.read(rng, *loads.get(id(gpu), ())) for gpu in self.gpus)
         return Telemetry(time.time(), host, devices, readings)
-
-
-def exited(
-    name: str,
-    pid: int = 7,
-    kind: str = "crashed",
-    reason: str = "it fell",
-    log_tail: tuple[str, ...] = (),
-    restart_in_s: float | None = None,
-    *,
-    crash_loop: bool = False,
-) -> WorkerExited:
-    """Return the end of a worker's process."""
-    return WorkerExited(name, pid, kind, reason, 1, None, log_tail, restart_in_s, crash_loop)
 
 
 class SimulatedHosts:

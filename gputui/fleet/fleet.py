@@ -118,8 +118,6 @@ class Fleet:
         """Whether something is to be started that could not be yet."""
         self._stopping = False
         self._logs_followed = False
-        self._followed: set[str] = set()
-        """The hosts that have sent what their workers printed before."""
         self._tasks = Background(self._task_failed)
         self._tasks.keep(self._watch_starts, "the watch for late workers")
         self._tasks.keep(self.free_gpus.run, "the claims on free GPUs")
@@ -261,11 +259,9 @@ class Fleet:
 
     def follow_logs(self, on: bool) -> None:
         """Have the agents begin or stop to send what workers print."""
-        if on or self._logs_followed:
-            self._logs_followed = on
-            self._followed.clear()
-            for fleet_host in self._hosts.values():
-                self._follow_logs(fleet_host)
+        self._logs_followed = on
+        for fleet_host in self._hosts.values():
+            fleet_host.send(FollowLogs(on))
 
     def frontends_changed(self) -> None:
         """Have this machine's agent know whose processes are the cluster's own."""
@@ -313,8 +309,7 @@ class Fleet:
                 if self._credentials is not None:
                     host.send(self._credentials)
                 self.worker_table.catch_up(host)
-                if self._logs_followed:
-                    self._follow_logs(host)
+                host.send(FollowLogs(self._logs_followed))
                 self.programs.back(host.name)
         self.free_gpus.look(host)
         if host.lease_over or host.state is HostState.FAILED:
@@ -442,15 +437,6 @@ class Fleet:
     def _disown(self, name: str) -> None:
         for uuid in [uuid for uuid, owner in self._owners.items() if owner == name]:
             del self._owners[uuid]
-
-    def _follow_logs(self, host: FleetHost) -> None:
-        """Subscribe to the output of a host's workers; earlier lines are sent once."""
-        if not self._logs_followed:
-            host.send(FollowLogs(False))
-        elif host.name in self._followed:
-            host.send(FollowLogs(True, history=0))
-        elif host.send(FollowLogs(True)):
-            self._followed.add(host.name)
 
     async def _watch_starts(self) -> None:
         """Look once a second whether a worker takes too long to register."""

@@ -21,7 +21,6 @@ from gputui.model.hosts import Host
 from gputui.model.snapshot import HostState
 from gputui.process.background import together
 from gputui.process.child import Child
-from gputui.protocol import VERSION
 from gputui.protocol.agent import (
     AgentEnding,
     Configure,
@@ -263,7 +262,6 @@ class AgentSession:
         settings = self._settings
         self.channel.send(
             Configure(
-                version=VERSION,
                 cluster_id=settings.cluster_id,
                 host=host.name,
                 lease_s=settings.lease_s,

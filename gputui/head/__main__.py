@@ -18,7 +18,6 @@ from gputui.head.head import Head
 from gputui.head.log_file import LogFile, log_to_file
 from gputui.model.snapshot import Severity
 from gputui.process.lifetime import dump_no_core, look_rarely, raise_file_limit
-from gputui.protocol import VERSION
 from gputui.protocol.shared import Refused
 from gputui.protocol.starter import ConfigureHead, Keep, Opened
 from gputui.protocol.typed_codec import decode, encode
@@ -75,8 +74,6 @@ def main() -> int:
     raise_file_limit()
     try:
         config = decode(io.FileIO(0, closefd=False).readline(), ConfigureHead)
-        if config.version != VERSION:
-            raise GputuiError(f"the first line must be a ConfigureHead of version {VERSION}")
         return asyncio.run(_run(config))
     except GputuiError as error:
         _say(Refused(0, str(error)))

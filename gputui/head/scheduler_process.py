@@ -25,7 +25,6 @@ from gputui.process.background import Background, words
 from gputui.process.child import Child
 from gputui.process.procfs import CpuMeter, catches, process_stat
 from gputui.process.search_path import own_python
-from gputui.protocol import VERSION
 from gputui.protocol.agent import Credentials
 from gputui.protocol.channel import TRUSTED_LINE_BYTES
 from gputui.protocol.scheduler import (
@@ -154,7 +153,6 @@ class SchedulerProcess:
         self._credentials = credentials
         self.send(
             ConfigureScheduler(
-                version=VERSION,
                 host=self._host,
                 port=self._port,
                 certificate_pem=credentials.certificate_pem,

@@ -28,7 +28,6 @@ class Length:
 # Numbers
 Number = Annotated[int, Bounds(0, 2**53)]
 """A counter or a sequence number; nothing is allocated by it."""
-Version = Annotated[int, Bounds(0, 10_000)]
 Pid = Annotated[int, Bounds(0, 2**22)]
 """Source: proc_sys_kernel(5), pid_max."""
 Port = Annotated[int, Bounds(0, 65_535)]

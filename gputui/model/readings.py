@@ -172,7 +172,6 @@ class HostReading:
     load_1m: Load | None = None
     network_receive_bytes_per_s: BytesPerSecond | None = None
     network_send_bytes_per_s: BytesPerSecond | None = None
-    disk_free_bytes: Bytes | None = None
 
     @property
     def network_bytes_per_s(self) -> float | None:

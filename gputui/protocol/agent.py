@@ -13,7 +13,6 @@ from gputui.model.bounds import (
     Cpus,
     Devices,
     Document,
-    ExitStatus,
     Few,
     Line,
     Many,
@@ -29,7 +28,6 @@ from gputui.model.bounds import (
     SmallNumber,
     Some,
     Text,
-    Version,
 )
 from gputui.model.examination import ExaminedHost
 from gputui.model.plan import WorkerSpec
@@ -52,7 +50,6 @@ MARKER = b"gputui-agent-stream-1"
 class Configure:
     """The first message on every agent channel; a reconnecting head sends it again."""
 
-    version: Version
     cluster_id: Name
     host: Name
     lease_s: Seconds
@@ -178,10 +175,9 @@ class RestartWorkers:
 
 @dataclass(frozen=True, slots=True)
 class FollowLogs:
-    """Send `LogLines` of all workers here from now on (after the last `history` lines), or stop."""
+    """Send `LogLines` of all workers here, their last lines first, or stop; again changes nothing."""
 
     on: bool
-    history: SmallNumber = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +252,6 @@ class RunningWorker:
 class Facts:
     """A host's facts, sent once, in answer to `Configure`. Versions from metadata, "" if absent."""
 
-    version: Version
     agent_pid: Pid
     python: Line
     """The interpreter's path."""
@@ -273,8 +268,6 @@ class Facts:
     cuda_visible_devices: Line | None
     running: Many[RunningWorker]
     warnings: Few[Line] = ()
-    driver_version: Name = ""
-    """The NVIDIA driver's own version, `580.159.04`."""
     gpus_known: bool = True
     """Whether NVML has said which GPUs there are, or that there can be none."""
     clusters: Few[Name] = ()
@@ -388,15 +381,11 @@ class WorkerExited:
     """A worker's process ended."""
 
     name: Name
-    pid: Pid
     kind: Name
     """stopped, closed, crashed, signal, memory-limit, oom-killer, address, or one of a failure, as
     `gputui.agent.worker_process` makes it."""
     reason: Reason
     """Why, with the hint where one is known."""
-    exit_code: ExitStatus | None
-    signal: ExitStatus | None
-    log_tail: Some[Line]
     restart_in_s: Seconds | None
     """When it will be started again; None when it will not."""
     crash_loop: bool

@@ -15,7 +15,6 @@ from gputui.model.bounds import (
     Port,
     Seconds,
     SmallNumber,
-    Version,
     WorkerNumber,
 )
 from gputui.model.snapshot import TaskGroupStatus, TaskSpan
@@ -27,7 +26,6 @@ from gputui.protocol.shared import Delivery, Numbered
 class ConfigureScheduler:
     """The scheduler's first line on stdin."""
 
-    version: Version
     host: Name
     """The address to listen on."""
     port: Port

@@ -9,7 +9,6 @@ from gputui.model.bounds import (
     Pid,
     Port,
     Seconds,
-    Version,
     WorkerNumber,
 )
 from gputui.model.readings import NOTHING_WANTED, Wanted
@@ -21,7 +20,6 @@ from gputui.protocol.shared import Refused
 class ConfigureHead(Settings):
     """The head's first line on stdin; it answers with one line on stdout, `Opened` or `Refused`."""
 
-    version: Version
     name: Name
     hosts_text: Document
     numbered: bool = False

@@ -14,7 +14,6 @@ import distributed
 from gputui.engine.tls import security
 from gputui.model.plan import WorkerSpec
 from gputui.process.search_path import own_environment
-from gputui.protocol import VERSION
 from gputui.protocol.agent import (
     MARKER,
     Configure,
@@ -67,7 +66,7 @@ class Driver:
         )
         assert self.relay.stdout
         assert await self.relay.stdout.readline() == MARKER + b"\n"
-        head = VERSION, self.cluster_id, "host", self.lease_s, self.interval_s
+        head = self.cluster_id, "host", self.lease_s, self.interval_s
         self.send(Configure(*head, env=(), cluster=self.cluster))
         return await self.wait_for(Facts)
 

@@ -106,7 +106,7 @@ async def test_a_crashed_worker_comes_back_and_says_why_it_went(
     started = next(each for each in driver.seen if isinstance(each, WorkerStarted))
     os.kill(started.pid, signal.SIGSEGV)
     exited = await driver.wait_for(WorkerExited)
-    assert (exited.kind, exited.signal) == ("signal", signal.SIGSEGV)
+    assert exited.kind == "signal" and "SIGSEGV" in exited.reason
     assert exited.restart_in_s is not None
     again = await driver.wait_for(WorkerStarted)
     assert again.restarts == 1

@@ -21,7 +21,7 @@ def test_the_facts_of_this_machine(nvml, watching, tmp_path):
     found = gather_facts(watching(environ=environ), scratch=tmp_path, environ=environ)
     assert (found.python, found.python_version) == (sys.executable, platform.python_version())
     assert found.agent_pid == os.getpid()
-    assert (found.cuda_driver, found.driver_version) == ("12.9", "580.159.04")
+    assert found.cuda_driver == "12.9"
     assert found.cuda_visible_devices == "1"
     assert [device.usable for device in found.devices] == [False, True]
     assert 1 <= found.cpus <= len(os.sched_getaffinity(0))

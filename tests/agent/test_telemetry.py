@@ -17,10 +17,10 @@ from tests.agent.driving import quickest
 
 
 @pytest.fixture
-def reader(nvml, watching, tmp_path) -> TelemetryReader:
+def reader(nvml, watching) -> TelemetryReader:
     """A reader of this machine and a fake GPU on which this process runs."""
     nvml.set(gpus=[{"processes": [{"pid": os.getpid(), "memory_mib": 300}]}])
-    return TelemetryReader(watching(), scratch=tmp_path)
+    return TelemetryReader(watching())
 
 
 class Clock:
@@ -71,9 +71,9 @@ def test_workers_are_read_by_name(reader):
     assert (gone.cpu_percent, gone.rss_bytes, gone.open_files) == (None, None, None)
 
 
-def test_a_workers_cpu_is_taken_between_two_readings(nvml, watching, tmp_path):
+def test_a_workers_cpu_is_taken_between_two_readings(nvml, watching):
     clock = Clock()
-    reader = TelemetryReader(watching(), scratch=tmp_path, clock=clock)
+    reader = TelemetryReader(watching(), clock)
     assert reader.read({"a": os.getpid()}).workers[0].cpu_percent is None
     began = procfs.process_stat(os.getpid()).cpu_ticks
     while procfs.process_stat(os.getpid()).cpu_ticks < began + 20:
@@ -90,10 +90,9 @@ def test_the_hosts_cpu_and_network_are_rates():
     while procfs.cpu_times().total <= began.total:
         pass
     clock.now_s += 1
-    reading = meter.read(None)
+    reading = meter.read()
     assert 0 <= reading.cpu_percent <= 100
     assert reading.network_receive_bytes_per_s >= 0
-    assert reading.disk_free_bytes is None
 
 
 def test_an_interface_that_appears_or_starts_anew_is_no_traffic(monkeypatch):
@@ -109,7 +108,7 @@ def test_an_interface_that_appears_or_starts_anew_is_no_traffic(monkeypatch):
     ):
         counters.update(change)
         clock.now_s += 1
-        reading = meter.read(None)
+        reading = meter.read()
         rates.append((reading.network_receive_bytes_per_s, reading.network_send_bytes_per_s))
     assert rates == [(500, 200), (100, 100), (None, None)]
 
@@ -134,12 +133,12 @@ def test_a_container_that_uses_its_quota_is_busy_however_idle_the_machine_is(tmp
     write(tmp_path, quota_us, used_us=7_000_000)
     clock = Clock()
     meter = HostMeter(clock, Cgroups(tmp_path, "2:cpuacct:/job\n1:cpu:/job\n0::/job\n"))
-    assert meter.read(None).cpu_percent is None
+    assert meter.read().cpu_percent is None
     clock.now_s += 2
     write(tmp_path, quota_us, used_us=7_750_000)
-    assert meter.read(None).cpu_percent == pytest.approx(75)
+    assert meter.read().cpu_percent == pytest.approx(75)
     clock.now_s += 2
-    assert meter.read(None).cpu_percent == 0
+    assert meter.read().cpu_percent == 0
 
 
 @pytest.mark.parametrize("write", [write_version_1, write_version_2])
@@ -149,12 +148,12 @@ def test_a_quota_of_more_than_the_machine_has_is_none(tmp_path, write):
     began = procfs.cpu_times()
     while procfs.cpu_times().total <= began.total + procfs.TICKS_PER_S // 10:
         pass
-    assert meter.read(None).cpu_percent > 0
+    assert meter.read().cpu_percent > 0
 
 
 def test_no_time_between_two_readings_gives_no_rate():
     meter = HostMeter(Clock())
-    reading = meter.read(None)
+    reading = meter.read()
     assert reading.network_receive_bytes_per_s is None
 
 

@@ -27,7 +27,7 @@ def test_every_gpu_is_read_used_or_not(nvml, watching):
     watch = watching()
     assert [device.label for device in watch.devices()] == list("01234567")
     assert [device.utilization_percent for device in watch.devices()] == list(range(8))
-    assert (watch.driver_version, watch.cuda_version) == ("580.95.05", "13.0")
+    assert watch.cuda_version == "13.0"
     assert watch.warnings() == ()
 
 

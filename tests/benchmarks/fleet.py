@@ -37,7 +37,6 @@ from gputui.model.readings import DeviceProcess, DeviceReading, HostReading, Own
 from gputui.model.snapshot import Event, HostState, Snapshot
 from gputui.process.lifetime import look_rarely
 from gputui.process.procfs import TICKS_PER_S, process_stat
-from gputui.protocol import VERSION
 from gputui.protocol.agent import (
     Examine,
     Examined,
@@ -279,7 +278,6 @@ async def head(path: str, hosts: int, gpus: int) -> None:
     hosts_text = ",".join(host_names(hosts))
     ssh = path.endswith(CONFIG)
     config = ConfigureHead(
-        VERSION,
         "benchmark",
         hosts_text,
         cluster_id="bench",

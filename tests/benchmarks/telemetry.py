@@ -65,7 +65,7 @@ def main() -> None:
         for watch in watches[1:]:
             watch.start()
             watch.wait(30)
-        cost = telemetry_cost(watches, Path(scratch), pids, arguments.seconds)
+        cost = telemetry_cost(watches, pids, arguments.seconds)
     _print_cost(cost)
     _print_calls()
     for watch in watches:
@@ -85,10 +85,10 @@ def sleepers() -> Iterator[dict[str, int]]:
 
 
 def telemetry_cost(
-    watches: list[DeviceWatch], scratch: Path, pids: dict[str, int], seconds: int
+    watches: list[DeviceWatch], pids: dict[str, int], seconds: int
 ) -> Cost:
     """Read once a second for so many seconds, all threads of this process counted."""
-    reader = TelemetryReader(watches[0], scratch=scratch)
+    reader = TelemetryReader(watches[0])
     waits_s, sent, deflate = [], 0, Deflated()
     deflate(encode(reader.read(pids)))
     time.sleep(1)
@@ -115,7 +115,7 @@ def _print_facts(watch: DeviceWatch, scratch: Path) -> None:
     facts_s = time.perf_counter() - began_s
     _row("package versions", f"{1000 * packages_s:.1f} ms")
     _row("all facts, NVML opened", f"{1000 * facts_s:.1f} ms")
-    _row("  driver, CUDA", f"{facts.driver_version or '–'}, {facts.cuda_driver or '–'}")
+    _row("  CUDA", facts.cuda_driver or "–")
     for device in facts.devices:
         memory_gib = (device.memory_total_bytes or 0) / 2**30
         _row(f"  GPU {device.label}", f"{device.name}, {memory_gib:.1f} GiB")

@@ -34,7 +34,6 @@ from gputui.protocol.streams import Deflated
 deflate = bytes
 saying = threading.Lock()
 FACTS = {
-    "version": 1,
     "agent_pid": os.getpid(),
     "python": sys.executable,
     "python_version": platform.python_version(),

@@ -20,7 +20,6 @@ MIG = (
     DeviceReading("MIG-a2", "0.2", "NVIDIA H200 MIG 1g.18gb"),
 )
 FACTS = Facts(
-    version=1,
     agent_pid=1,
     python="/opt/env/bin/python",
     python_version="3.11.9",

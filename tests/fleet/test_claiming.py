@@ -28,7 +28,7 @@ class Box:
         self.uuids = [f"GPU-{name}-{number}" for number in range(gpus)]
 
     def agent(self, host: Host) -> tuple[HostClaims, Callable[[], None]]:
-        configure = Configure("1", "id", self.name, 10.0, 1.0, ())
+        configure = Configure("id", self.name, 10.0, 1.0, ())
         claims: HostClaims
         environ = {"GPUTUI_CLAIMS": str(self.folder)}
         held = HeldClaims(environ, configure, {}, lambda said: claims.answered(said))  # type: ignore[arg-type]

@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 
 from gputui.demo.devices import SimulatedGpu
-from gputui.demo.simulated_agent import exited
 from gputui.model.hosts import Host
 from gputui.model.readings import DeviceReading, HostReading
 from gputui.model.snapshot import AWAY, HostState, WorkerState
@@ -17,6 +16,7 @@ from gputui.protocol.agent import (
     Ping,
     StartWorkers,
     Telemetry,
+    WorkerExited,
     WorkerReady,
 )
 from gputui.protocol.shared import LogLines
@@ -168,7 +168,7 @@ async def test_a_scheduler_that_cannot_retire_keeps_the_workers(begin: Begin) ->
 async def test_a_crash_is_an_event_with_its_cause(begin: Begin) -> None:
     one = begin()
     await one.up(2)
-    one.agent().say(exited("h0:gpu0", reason="it cannot listen on 10.0.0.7", crash_loop=True))
+    one.agent().say(WorkerExited("h0:gpu0", "crashed", "it cannot listen on 10.0.0.7", None, True))
     await one.until(lambda: any(kind == "crash loop" for _, _, kind, _ in one.head.events))
     assert one.head.events[-1][1:] == ("h0:gpu0", "crash loop", "it cannot listen on 10.0.0.7")
 
@@ -183,7 +183,7 @@ def refused(one: SimulatedFleet, host: str) -> str:
     ("lie", "reason"),
     [
         (WorkerReady("h0:gpu0", "tls://10.9.9.9:1", None), "'h0:gpu0', which is no worker of this"),
-        (exited("h0:gpu0"), "'h0:gpu0', which is no worker of this host"),
+        (WorkerExited("h0:gpu0", "crashed", "", None, False), "'h0:gpu0', which is no worker of this host"),
         (LogLines("h0:gpu0", ("all is well",), 0.0), "'h0:gpu0', which is no worker of this host"),
         (
             Telemetry(0.0, HostReading(), (DeviceReading("GPU-h0-1", "1", "H200"),), ()),

@@ -23,9 +23,7 @@ def counts(name: str, *, executing: int = 0, held: int = 0, status: str = "runni
 
 def exited(name: str = "a:gpu0", **told: object) -> WorkerExited:
     usual = {"restart_in_s": None, "crash_loop": False, "kind": "crashed", "reason": "it fell"}
-    return WorkerExited(
-        **{"name": name, "pid": 7, "exit_code": 1, "signal": None, "log_tail": ()} | usual | told
-    )
+    return WorkerExited(name, **usual | told)
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from gputui.client.start import HeadProcess, spawn_head
-from gputui.protocol import VERSION
 from gputui.protocol.frontend import Scale
 from gputui.protocol.starter import ConfigureHead
 from tests.agent.conftest import nvml  # noqa: F401
@@ -46,7 +45,7 @@ def a_head(hosts: str, **settings: object) -> Iterator[tuple[HeadProcess, str]]:
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(prefix="gt-") as folder:
         patch.setenv("XDG_RUNTIME_DIR", folder)
         patch.setenv("XDG_STATE_HOME", folder)
-        config = ConfigureHead(VERSION, "standing", hosts, **{"lease_s": LEASE_S, **settings})
+        config = ConfigureHead("standing", hosts, **{"lease_s": LEASE_S, **settings})
         head = spawn_head(config)
         yield head, head.opened()
         os.kill(head.pid, signal.SIGTERM)

@@ -105,7 +105,7 @@ def telemetry_of_63_mib() -> None:
 
 def the_end_of_a_worker_of_another_host() -> None:
     become_ready()
-    say(WorkerExited(OTHERS_WORKER, 1, "crashed", "so it says", 1, None, (), None, True))
+    say(WorkerExited(OTHERS_WORKER, "crashed", "so it says", None, True))
 
 
 def readings_of_a_worker_of_another_host() -> None:
@@ -236,7 +236,6 @@ def become_ready() -> None:
 def facts(*devices: DeviceReading, **packages: str) -> Facts:
     there = {name: version(name) for name in ("dask", "distributed", "numpy")}
     return Facts(
-        version=1,
         agent_pid=os.getpid(),
         python=sys.executable,
         python_version=platform.python_version(),

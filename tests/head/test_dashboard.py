@@ -10,14 +10,12 @@ from tornado.websocket import websocket_connect
 from gputui.errors import HeadError
 from gputui.head.certificate import make_certificate
 from gputui.head.scheduler.scheduler import Scheduler
-from gputui.protocol import VERSION
 from gputui.protocol.scheduler import ConfigureScheduler
 
 
 def configured(folder: Path, address: str) -> ConfigureScheduler:
     made = make_certificate()
     return ConfigureScheduler(
-        VERSION,
         "127.0.0.1",
         0,
         made.certificate_pem,

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from gputui.head.head import Head
-from gputui.protocol import VERSION
 from gputui.protocol.starter import ConfigureHead
 
 WATCHED = """
@@ -42,7 +41,7 @@ def test_whatever_threads_of_the_head_import_they_import_one_at_a_time() -> None
 async def test_a_head_whose_fleet_cannot_be_ended_leaves_no_socket_and_no_name(
     runtime: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    head = Head(ConfigureHead(VERSION, "test", "localhost gpus=none workers=1"))
+    head = Head(ConfigureHead("test", "localhost gpus=none workers=1"))
 
     stop = head.fleet.stop
 

@@ -44,11 +44,10 @@ import logging
 from dataclasses import replace
 
 from gputui.demo.devices import SimulatedGpu
-from gputui.demo.simulated_agent import exited
 from gputui.head.broadcasts import EventLog, LogRelay
 from gputui.head.cluster_view import RecentHistory
 from gputui.model.readings import DeviceReading, HostReading
-from gputui.protocol.agent import FromAgent, Telemetry, Trouble
+from gputui.protocol.agent import FromAgent, Telemetry, Trouble, WorkerExited
 from gputui.protocol.channel import LINE_BYTES
 from gputui.protocol.shared import LogLines
 from gputui.protocol.typed_codec import decode, encode
@@ -85,7 +84,8 @@ async def main():
         says(Telemetry(number, HostReading(), gpus(2 * number + 1), ()))
         for worker in range(8):
             reason = f"{{number}} ".ljust(1_024, "名")
-            says(replace(exited(f"h0:gpu{{8 * number % GPUS + worker}}"), reason=reason))
+            name = f"h0:gpu{{8 * number % GPUS + worker}}"
+            says(WorkerExited(name, "crashed", reason, None, False))
             says(Trouble(reason * 16))
             says(LogLines("h0:gpu0", (reason * 8,) * 30, 0.0))
         history.take(number + 1.0)

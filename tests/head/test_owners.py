@@ -14,7 +14,6 @@ from gputui.errors import HeadError
 from gputui.head.certificate import make_certificate
 from gputui.head.head import Head
 from gputui.process.background import Background
-from gputui.protocol import VERSION
 from gputui.protocol.frontend import Scale
 from gputui.protocol.scheduler import ConfigureScheduler, FromScheduler
 from gputui.protocol.starter import ConfigureHead
@@ -26,7 +25,7 @@ BOUND_S = 30
 @pytest.fixture
 async def head(runtime: Path) -> AsyncIterator[Head]:
     """A head in this process, with one worker to come."""
-    head = Head(ConfigureHead(VERSION, "test", "localhost gpus=none workers=1", stays=True))
+    head = Head(ConfigureHead("test", "localhost gpus=none workers=1", stays=True))
     opened = asyncio.Event()
     running = asyncio.create_task(head.run(lambda socket: opened.set()))
     await opened.wait()
@@ -107,7 +106,7 @@ def test_a_scheduler_whose_orders_cannot_be_read_ends_with_an_error_and_not_as_i
 ) -> None:
     made = make_certificate()
     pems = (made.certificate_pem, made.key_pem)
-    config = ConfigureScheduler(VERSION, "127.0.0.1", 0, *pems, "{}", 1.0, str(runtime / "scratch"))
+    config = ConfigureScheduler("127.0.0.1", 0, *pems, "{}", 1.0, str(runtime / "scratch"))
     with subprocess.Popen(
         [sys.executable, "-m", "gputui.head.scheduler"],
         stdin=subprocess.PIPE,

@@ -15,7 +15,6 @@ from gputui.head.certificate import make_certificate
 from gputui.head.scheduler.reporter import Reporter, count
 from gputui.head.scheduler.scheduler import Scheduler
 from gputui.model.usage import Way
-from gputui.protocol import VERSION
 from gputui.protocol.scheduler import (
     ConfigureScheduler,
     Counts,
@@ -51,7 +50,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
     pems = (certificate.certificate_pem, certificate.key_pem)
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    config = ConfigureScheduler(VERSION, "127.0.0.1", 0, *pems, "{}", 1.0, str(scratch))
+    config = ConfigureScheduler("127.0.0.1", 0, *pems, "{}", 1.0, str(scratch))
     async with (
         Scheduler(config) as scheduler,
         Client(scheduler.address, security=security(*pems), asynchronous=True) as client,

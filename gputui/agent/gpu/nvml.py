@@ -113,10 +113,6 @@ class Nvml:
                 raise DeviceLostError(str(error)) from error
             return None
 
-    def driver_version(self) -> str:
-        """Return the driver's version, `580.159.04`."""
-        return self.ask("nvmlSystemGetDriverVersion") or ""
-
     def cuda_version(self) -> str:
         """Return the newest CUDA that the driver runs, `13.0`."""
         version = self.ask("nvmlSystemGetCudaDriverVersion_v2")

@@ -1,43 +1,30 @@
 """Read this host and its workers, once a second: `TelemetryReader.read` → `Telemetry`.
 
-Called by the agent. It reads /proc, takes the GPUs and the free disk space as their own threads
-read them last, and so never waits for either. Rates are taken between two calls: the first
-call has none. They are rounded here, as more digits would be sent each second and seen by nobody.
+Called by the agent. It reads /proc, takes the GPUs as their own threads read them last, and so
+never waits for them. Rates are taken between two calls: the first call has none. They are rounded
+here, as more digits would be sent each second and seen by nobody.
 """
 
 import os
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
-from gputui.agent.facts import disk_free
-from gputui.agent.gpu.watch import DeviceWatch, Sampler
+from gputui.agent.gpu.watch import DeviceWatch
 from gputui.model.readings import HostReading
 from gputui.process import procfs
 from gputui.process.cgroups import Cgroups, memory
 from gputui.protocol.agent import Telemetry, WorkerReading
 
-DISK_INTERVAL_S = 10.0
-
 
 class TelemetryReader:
     """Reads the host, the workers and, through `watch`, the GPUs; belongs to one thread."""
 
-    def __init__(
-        self,
-        watch: DeviceWatch,
-        *,
-        scratch: Path,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, watch: DeviceWatch, clock: Callable[[], float] = time.monotonic) -> None:
         self._watch = watch
         self._clock = clock
         self._host = HostMeter(clock)
         self._meters: dict[int, procfs.CpuMeter] = {}
         """By worker's pid."""
-        self._disk = Sampler[int | None](
-            lambda: disk_free(scratch), None, DISK_INTERVAL_S, "disk", watch.stopped
-        )
 
     def read(self, worker_pids: Mapping[str, int]) -> Telemetry:
         """Return everything as it is now; `worker_pids` are the running workers by name."""
@@ -46,7 +33,7 @@ class TelemetryReader:
         self._meters = {pid: self._meters.get(pid) or procfs.CpuMeter() for pid in pids}
         return Telemetry(
             at=time.time(),
-            host=self._host.read(self._disk.value),
+            host=self._host.read(),
             devices=self._watch.devices(),
             workers=tuple(
                 self._read_worker(name, pid) for name, pid in sorted(worker_pids.items())
@@ -71,7 +58,7 @@ class HostMeter:
         self._quota = (clock(), self._cgroups.cpu())
         self._traffic = (clock(), _traffic())
 
-    def read(self, disk_free_bytes: int | None) -> HostReading:
+    def read(self) -> HostReading:
         """Return the host now, rates since the last call."""
         use = memory(self._cgroups)
         received, sent = self._network_rates()
@@ -82,7 +69,6 @@ class HostMeter:
             load_1m=os.getloadavg()[0],
             network_receive_bytes_per_s=received,
             network_send_bytes_per_s=sent,
-            disk_free_bytes=disk_free_bytes,
         )
 
     def _cpu_percent(self) -> float | None:

@@ -84,7 +84,6 @@ class DeviceWatch:
         claims: Claims | None = None,
         idle_since: dict[str, float] | None = None,
     ) -> None:
-        self.driver_version = ""
         self.cuda_version = ""
         self.processes = Processes(cluster_id)
         self.opened = threading.Event()
@@ -201,7 +200,6 @@ class DeviceWatch:
         except DevicesError as error:
             self._warnings = (str(error),)
         else:
-            self.driver_version = nvml.driver_version()
             self.cuda_version = nvml.cuda_version()
             gpus, warnings = nvml.gpus(self.processes.identify)
             self._warnings = tuple(warnings)
