@@ -50,7 +50,7 @@ FAILURES = (
 MORE = "give it more with memory=, or use smaller chunks"
 LESS = "give workers less with memory=, or use fewer of them"
 
-KEPT_LINES = 1000
+KEPT_LINES = 200
 SEND_EVERY_S = 0.25
 SENDINGS_AT_ONCE = 4
 """Delay after silence: output of a short task arrives before its run ends."""

@@ -320,14 +320,14 @@ def capacity(host: Host, facts: Facts, settings: FleetSettings) -> HostCapacity:
     )
 
 
-def same_machine(host: Host, facts: Facts, owners: Mapping[str, str]) -> tuple[str, str] | None:
-    """Return the host that has a GPU of this one, and a message; None where none has."""
+def same_machine(host: Host, facts: Facts, owners: Mapping[str, str]) -> str:
+    """Return which other host has a GPU of this one; "" where none has."""
     for device in chosen_devices(host, facts.devices):
         owner = owners.get(device.uuid, host.name)
         if owner != host.name:
             gpu = f"GPU {device.label} ({device.uuid})"
-            return owner, f"it is the same machine as {owner}: both have {gpu}"
-    return None
+            return f"it is the same machine as {owner}: both have {gpu}"
+    return ""
 
 
 def overreach(host: str, message: FromAgent, facts: Facts | None, owners: Mapping[str, str]) -> str:

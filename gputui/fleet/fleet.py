@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import replace
 
-from gputui.fleet.checks import chosen_devices, same_machine
+from gputui.fleet.checks import chosen_devices
 from gputui.fleet.deploy.start_agent import AgentOpener, Opener
 from gputui.fleet.desired import Actual, Desired, decide, free_slots, keep
 from gputui.fleet.free_gpus import FreeGpus
@@ -233,17 +233,11 @@ class Fleet:
 
     def retry(self, names: Iterable[str]) -> tuple[str, ...]:
         """Try hosts again that failed or are not reached; returns which."""
-        tried = []
-        for name in names:
-            fleet_host = self._hosts[name]
-            if fleet_host.double:
-                self.add_hosts([fleet_host.host])
-            elif fleet_host.state in (HostState.FAILED, HostState.RECONNECTING):
-                fleet_host.retry()
-            else:
-                continue
-            tried.append(name)
-        return tuple(tried)
+        hosts = [self._hosts[name] for name in names]
+        tried = [h for h in hosts if h.state in (HostState.FAILED, HostState.RECONNECTING)]
+        for fleet_host in tried:
+            fleet_host.retry()
+        return tuple(fleet_host.name for fleet_host in tried)
 
     async def examine(self, bound_s: float) -> tuple[ExaminedHost, ...]:
         """Have all agents examine their workers; those that do not answer in time are left out."""
@@ -294,12 +288,11 @@ class Fleet:
         hosts = tuple(self._hosts.values())
         ended = await asyncio.gather(*(each.stop(grace_s) for each in hosts))
         await self._opener.close()
-        pairs = zip(hosts, ended, strict=True)
-        return tuple(each.name for each, gone in pairs if not (gone or each.double))
+        return tuple(each.name for each, gone in zip(hosts, ended, strict=True) if not gone)
 
     def _host_changed(self, host: FleetHost, another_state: bool) -> None:
         """Handle another state: a host that is ready gets workers, a lost one loses them."""
-        if self._hosts.get(host.name) is not host or host.double:
+        if self._hosts.get(host.name) is not host:
             return
         if another_state:
             if severity := SEVERITIES.get(host.state):
@@ -312,6 +305,8 @@ class Fleet:
                 host.send(FollowLogs(self._logs_followed))
                 self.programs.back(host.name)
         self.free_gpus.look(host)
+        if host.state is HostState.FAILED:
+            self._disown(host.name)
         if host.lease_over or host.state is HostState.FAILED:
             self.programs.lose(host.name, host.status.reason)
         if host.lease_over:
@@ -334,7 +329,9 @@ class Fleet:
                 return
             case Facts():
                 self.worker_table.met(host, message)
-                self._take_gpus(host, message)
+                self._disown(host.name)
+                devices = chosen_devices(host.host, message.devices)
+                self._owners |= {device.uuid: host.name for device in devices}
             case Trouble(text):
                 self._tell(Severity.WARNING, host.name, "trouble", text)
             case WorkerStarted():
@@ -410,29 +407,6 @@ class Fleet:
         self._tell(Severity.INFO, name, "removed", f"no longer of this cluster{lost}")
         self._reconcile_soon()
         self._changed()
-
-    def _take_gpus(self, host: FleetHost, facts: Facts) -> None:
-        """Let a host have its GPUs; a second line for one machine has no part in the cluster.
-
-        That is the later line of two, unless it has been ready: what a host has stays its own.
-        """
-        if (found := same_machine(host.host, facts, self._owners)) is not None:
-            owner, reason = self._hosts[found[0]], found[1]
-            lines = list(self._hosts)
-            if owner.was_ready or lines.index(owner.name) < lines.index(host.name):
-                self._fail_double(host, reason)
-                return
-            self._fail_double(owner, reason.replace(owner.name, host.name, 1))
-        self._disown(host.name)
-        self._owners |= {
-            device.uuid: host.name for device in chosen_devices(host.host, facts.devices)
-        }
-
-    def _fail_double(self, double: FleetHost, reason: str) -> None:
-        self._disown(double.name)
-        double.fail_as_double(reason)
-        self.worker_table.lose(self.worker_table.of_host(double.name), reason)
-        self._tasks.start(double.stop(GRACE_S), f"stopping {double.name}")
 
     def _disown(self, name: str) -> None:
         for uuid in [uuid for uuid, owner in self._owners.items() if owner == name]:

@@ -21,7 +21,7 @@ from gputui.fleet.addresses import LOOPBACK, bracketed
 from gputui.fleet.checks import Finding, Verdict
 from gputui.fleet.claiming import HostClaims
 from gputui.fleet.deploy.start_agent import Opener
-from gputui.fleet.session import END_S, OUTPUT_COUNTS, AgentSession, OpenedAgent, end
+from gputui.fleet.session import END_S, OUTPUT_COUNTS, AgentSession, OpenedAgent, Order, end
 from gputui.fleet.stages import FleetSettings, Question, Stages
 from gputui.fleet.tunnel import Tunnel
 from gputui.model.examination import ExaminedHost
@@ -36,14 +36,11 @@ from gputui.protocol.agent import (
     Examined,
     Facts,
     FromAgent,
-    Listen,
-    Reach,
     Shutdown,
     StartWorkers,
     Telemetry,
     ToAgent,
 )
-from gputui.protocol.programs import SendFolder
 
 logger = logging.getLogger(__name__)
 
@@ -109,8 +106,6 @@ class FleetHost:
         """Whether it has been ready, and not failed since."""
         self.lease_over = False
         """Whether it has been lost for so long that its workers are gone."""
-        self.double = False
-        """Whether it is a second line for a machine, which has no part in the cluster."""
         self.claims = HostClaims(host, self.send)
         self._settings = settings
         self._opener = opener
@@ -120,8 +115,6 @@ class FleetHost:
         self._status = HostStatus(host.name, HostState.RESOLVING, time.time())
         self._lease_timer: asyncio.TimerHandle | None = None
         self._session: AgentSession | None = None
-        self._examined: asyncio.Future[ExaminedHost] | None = None
-        """The answer that is waited for."""
         self._stopping = False
         self._losses = 0
         self._heard_at = 0.0
@@ -145,8 +138,6 @@ class FleetHost:
     def status(self) -> HostStatus:
         """All that a snapshot says of this host; its devices as the agent reports them."""
         telemetry, status = self.telemetry, replace(self._status, address=self.far_address)
-        if self.double:
-            return status
         if telemetry is None:
             return replace(status, devices=self.facts.devices if self.facts else ())
         return replace(
@@ -187,7 +178,7 @@ class FleetHost:
         if self._session is not None:
             self._session.channel.allow(int(characters * (1 - OUTPUT_COUNTS)))
 
-    async def ask_agent(self, order: Listen | Reach | SendFolder) -> Any:
+    async def ask_agent(self, order: Order) -> Any:
         """Ask the agent, and return its answer; TimeoutError without one."""
         if self._session is None:
             raise TimeoutError
@@ -195,21 +186,12 @@ class FleetHost:
 
     async def examine(self) -> ExaminedHost:
         """Have the agent examine its workers; raises TimeoutError where it is not connected."""
-        if not self.send(Examine()):
-            raise TimeoutError
-        if self._examined is None:
-            self._examined = asyncio.get_running_loop().create_future()
-        return await asyncio.shield(self._examined)
+        examined: Examined = await self.ask_agent(Examine())
+        return replace(examined.found, host=self.name)
 
     def retry(self) -> None:
         """Try a failed host again, or one that is reconnecting at once."""
         self._retry_asked.set()
-
-    def fail_as_double(self, reason: str) -> None:
-        """Fail for good: another line is the same machine."""
-        hint = "remove one of the two lines"
-        self._become(HostState.FAILED, reason, hint, failed_stage=HostState.PROBING)
-        self.double = True
 
     async def stop(self, grace_s: float = 5.0) -> bool:
         """End the agent and its workers; return whether all have ended.
@@ -312,11 +294,9 @@ class FleetHost:
                 self.claims.devices = checks.chosen_devices(self.host, message.devices)
             case Claimed():
                 self.claims.answered(message)
-            case Examined(found):
-                if self._examined is not None:
-                    self._examined.set_result(replace(found, host=self.name))
-                    self._examined = None
             case Facts():
+                if twin := checks.same_machine(self.host, message, self._owners):
+                    raise self._session.stages.error(twin, "remove one of the two lines")
                 self.facts = message
                 self.claims.devices = checks.chosen_devices(self.host, message.devices)
                 self.capacity = checks.capacity(self.host, message, self._settings)
@@ -391,8 +371,6 @@ class FleetHost:
 
     def _become(self, state: HostState, reason: str = "", hint: str = "", **how: Any) -> None:
         """Change the state, its reason and hint; `how` are more fields of a `HostStatus`."""
-        if self.double:
-            return
         if state in (HostState.READY, HostState.FAILED):
             self.was_ready = state is HostState.READY
         if state is HostState.READY:

@@ -24,6 +24,7 @@ from gputui.process.child import Child
 from gputui.protocol.agent import (
     AgentEnding,
     Configure,
+    Examine,
     Examined,
     Facts,
     FromAgent,
@@ -67,7 +68,8 @@ READINGS = (
     InputTaken,
 )
 """What comes all the time; everything else an agent reports is an event, or makes one."""
-Answer = Reached | Listening | FolderTaken
+Order = Reach | Listen | SendFolder | Examine
+Answer = Reached | Listening | FolderTaken | Examined
 EVENTS_AT_ONCE = 2_000
 EVENTS_PER_S = 100
 """No agent may report more: all workers of a large host start, crash and start again within it, and
@@ -276,7 +278,7 @@ class AgentSession:
         self.configured = True
         return await self._facts
 
-    async def ask(self, order: Reach | Listen | SendFolder) -> Any:
+    async def ask(self, order: Order) -> Any:
         """Ask the agent, and return its answer; the same is asked once."""
         key = _asked(order)
         if key not in self._asked:
@@ -309,7 +311,7 @@ class AgentSession:
         match message:
             case Pong():
                 pass
-            case Reached() | Listening() | FolderTaken():
+            case Reached() | Listening() | FolderTaken() | Examined():
                 if (asked := self._asked.pop(_asked(message), None)) is not None:
                     asked.set_result(message)
             case AgentEnding():
@@ -345,12 +347,14 @@ class AgentSession:
         raise self.stages.error(f"no message for {quiet_s:.0f} s", transient=True)
 
 
-def _asked(message: Reach | Listen | SendFolder | Answer) -> tuple[object, ...]:
+def _asked(message: Order | Answer) -> tuple[object, ...]:
     """Return the key that an order and its answer have in common."""
     match message:
         case Reach() | Reached():
             return message.host, message.port
         case Listen() | Listening():
             return (message.host,)
-        case _:
+        case SendFolder() | FolderTaken():
             return message.run, message.start, "folder"
+        case _:
+            return (Examine,)

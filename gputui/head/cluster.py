@@ -123,7 +123,8 @@ class Cluster:
         """Set when a frontend has attached, or none will."""
         self._change = asyncio.Event()
         self._ending: asyncio.Future[Stopped] = asyncio.get_running_loop().create_future()
-        self._spans_from: float | None = None
+        self._spans: tuple[TaskSpan, ...] = ()
+        """The sampled tasks that no snapshot has yet."""
 
     def _happened(self, message: EventHappened) -> None:
         """Pass an event on."""
@@ -170,6 +171,7 @@ class Cluster:
                 self.fleet_changed()
             case Counts(adaptive_target=target):
                 self.fleet.worker_table.count(message)
+                self._spans = message.spans
                 if self.adaptive is not None:
                     wanted = self.fleet.desired.workers
                     now = len(self.fleet.worker_table.staying) if wanted is None else wanted
@@ -269,8 +271,9 @@ class Cluster:
         )
 
     def snapshot(self, sequence: int) -> Snapshot:
-        """Return the cluster at this moment."""
+        """Return the cluster at this moment; each sampled task is in one snapshot."""
         counts = self.scheduler.counts
+        spans, self._spans = self._spans, ()
         return Snapshot(
             sequence=sequence,
             taken_at=time.time(),
@@ -282,7 +285,7 @@ class Cluster:
             workers=self.fleet.worker_statuses,
             groups=counts.groups if counts else (),
             runs=self.runs.statuses,
-            spans=self._new_spans(),
+            spans=spans,
             wanted_workers=self.fleet.desired.workers,
             adaptive=self.adaptive.bounds if self.adaptive else None,
             sessions=tuple(sorted(self.sessions, key=lambda each: each.attached_at)),
@@ -297,14 +300,6 @@ class Cluster:
         """Whether it only watches for screens; one that somebody keeps goes on without."""
         watching = self.state is ClusterState.WATCHING
         return watching and self.config.interactive and not self.kept
-
-    def _new_spans(self) -> tuple[TaskSpan, ...]:
-        """Return the sampled tasks of the last counts, once."""
-        counts = self.scheduler.counts
-        if counts is None or counts.at == self._spans_from:
-            return ()
-        self._spans_from = counts.at
-        return counts.spans
 
 
 def _fleet_settings(config: ConfigureHead, name: str) -> FleetSettings:
