@@ -66,21 +66,13 @@ def retire(desired: Desired, names: Iterable[str]) -> Desired:
 def add(desired: Desired, names: Iterable[str], running: Mapping[str, str]) -> Desired:
     """Want these in addition to those that run; asking again before they run adds none."""
     names = frozenset(names) - running.keys()
-    new, waiting = _by_host(names), _by_host(names & desired.asked)
-    there = Counter(running.values())
-
-    def raised(limit: int, running: int, new: int, waiting: int) -> int:
-        room = max(0, limit - running)
-        return max(limit, running) + new - min(waiting, room)
-
+    new, there = _by_host(names - desired.asked), Counter(running.values())
     workers = desired.workers
-    if workers is not None:
-        workers = raised(workers, len(running), new.total(), waiting.total())
     return replace(
         desired,
-        workers=workers,
+        workers=None if workers is None else max(workers, len(running)) + new.total(),
         limits=tuple(
-            (host, raised(limit, there[host], new[host], waiting[host]) if new[host] else limit)
+            (host, max(limit, there[host]) + new[host] if new[host] else limit)
             for host, limit in desired.limits
         ),
         held_back=desired.held_back - names,

@@ -18,7 +18,6 @@ from gputui.errors import ProtocolError
 from gputui.fleet.stages import FleetSettings, Stages
 from gputui.model.bounds import LAST_LINES, Line, Moment, Name
 from gputui.model.hosts import Host
-from gputui.model.snapshot import HostState
 from gputui.process.background import together
 from gputui.process.child import Child
 from gputui.protocol.agent import (

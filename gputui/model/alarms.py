@@ -9,13 +9,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from gputui.model.readings import Owner, recent_xid, seems_to_hang
+from gputui.model.readings import DeviceReading, Owner, recent_xid, seems_to_hang
 from gputui.model.slots import Slot, SlotState
 from gputui.model.snapshot import AWAY, ClusterState, HostState, Snapshot, WorkerState
 
 OTHER, IDLE = Owner.OTHER, SlotState.IDLE
 MEMORY_FULL = 0.95
-MEMORY_RELIEVED = 0.92
 CLEARED_AFTER_S = 5.0
 
 
@@ -97,7 +96,7 @@ class Alarms:
     def look(self, snapshot: Snapshot, slots: Iterable[Slot]) -> None:
         """Take in what holds in a snapshot."""
         at = snapshot.taken_at
-        for key in _conditions(snapshot, slots, self._full):
+        for key in _conditions(snapshot, slots):
             condition = self._conditions.get(key)
             if condition is None:
                 condition = self._conditions[key] = _Condition(at, at)
@@ -108,14 +107,6 @@ class Alarms:
             gone_s = at - condition.seen_at
             if gone_s > (CLEARED_AFTER_S if condition.raised else 0.0):
                 del self._conditions[key]
-
-    @property
-    def _full(self) -> frozenset[str]:
-        return frozenset(
-            subject
-            for (subject, kind), condition in self._conditions.items()
-            if kind is AlarmKind.MEMORY and condition.raised
-        )
 
     def __iter__(self) -> Iterator[Alarm]:
         """Give the alarms, the serious ones first, then the oldest."""
@@ -134,9 +125,7 @@ class Alarms:
         return found
 
 
-def _conditions(
-    snapshot: Snapshot, slots: Iterable[Slot], full: frozenset[str]
-) -> Iterator[tuple[str, AlarmKind]]:
+def _conditions(snapshot: Snapshot, slots: Iterable[Slot]) -> Iterator[tuple[str, AlarmKind]]:
     silent = dict.fromkeys(host.name for host in snapshot.hosts if host.state in AWAY)
     for name in silent:
         yield name, AlarmKind.SILENT
@@ -155,8 +144,8 @@ def _conditions(
         elif queued and slot.state is IDLE and slot.device is not None:
             yield slot.key, AlarmKind.IDLE
         if slot.device is not None:
-            kinds = _of_device(slot, slot.key in full, snapshot.taken_at)
-            yield from ((key, kind) for key, kind in kinds if not watching or kind not in _OF_USE)
+            kinds = _of_device(slot.device, snapshot.taken_at)
+            yield from ((slot.key, each) for each in kinds if not watching or each not in _OF_USE)
 
 
 COMING_UP = (WorkerState.WANTED, WorkerState.STARTING)
@@ -186,21 +175,17 @@ _OF_USE = (AlarmKind.MEMORY, AlarmKind.FOREIGN)
 """What is no trouble while no worker is wanted: that GPUs are used."""
 
 
-def _of_device(slot: Slot, was_full: bool, now: float) -> Iterator[tuple[str, AlarmKind]]:
-    device = slot.device
-    assert device is not None
+def _of_device(device: DeviceReading, now: float) -> Iterator[AlarmKind]:
     if device.throttle_reasons:
-        yield slot.key, AlarmKind.THROTTLED
+        yield AlarmKind.THROTTLED
     if seems_to_hang(device):
-        yield slot.key, AlarmKind.HANGS
+        yield AlarmKind.HANGS
     if recent_xid(device, now):
-        yield slot.key, AlarmKind.XID
+        yield AlarmKind.XID
     if device.ecc_errors:
-        yield slot.key, AlarmKind.ECC
+        yield AlarmKind.ECC
     used, total = device.memory_used_bytes, device.memory_total_bytes
-    if used and total and used / total > (MEMORY_RELIEVED if was_full else MEMORY_FULL):
-        yield slot.key, AlarmKind.MEMORY
-    for process in device.processes:
-        if process.owner is OTHER:
-            yield slot.key, AlarmKind.FOREIGN
-            break
+    if used and total and used / total > MEMORY_FULL:
+        yield AlarmKind.MEMORY
+    if any(process.owner is OTHER for process in device.processes):
+        yield AlarmKind.FOREIGN

@@ -175,7 +175,7 @@ class RestartWorkers:
 
 @dataclass(frozen=True, slots=True)
 class FollowLogs:
-    """Send `LogLines` of all workers here, their last lines first, or stop; again changes nothing."""
+    """Send `LogLines` of all workers here, their last lines first; or stop."""
 
     on: bool
 

@@ -84,9 +84,7 @@ def sleepers() -> Iterator[dict[str, int]]:
             process.wait()
 
 
-def telemetry_cost(
-    watches: list[DeviceWatch], pids: dict[str, int], seconds: int
-) -> Cost:
+def telemetry_cost(watches: list[DeviceWatch], pids: dict[str, int], seconds: int) -> Cost:
     """Read once a second for so many seconds, all threads of this process counted."""
     reader = TelemetryReader(watches[0])
     waits_s, sent, deflate = [], 0, Deflated()

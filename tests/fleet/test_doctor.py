@@ -22,7 +22,7 @@ from gputui.fleet.doctor import diagnose
 from gputui.fleet.stages import FleetSettings, Question
 from gputui.model.hosts import Host
 from tests.fleet.conftest import own_sshd
-from tests.sshd import AsyncsshServer, Namespaces, SshHosts
+from tests.sshd import AsyncsshServer, SshHosts
 
 Start = Callable[..., AsyncsshServer]
 

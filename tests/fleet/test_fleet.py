@@ -177,7 +177,7 @@ def refused(one: SimulatedFleet, host: str) -> str:
     ("lie", "reason"),
     [
         (WorkerReady("h0:gpu0", "tls://10.9.9.9:1", None), "'h0:gpu0', which is no worker of this"),
-        (WorkerExited("h0:gpu0", "crashed", "", None, False), "'h0:gpu0', which is no worker of this host"),
+        (WorkerExited("h0:gpu0", "crashed", "", None, False), "'h0:gpu0', which is no worker of"),
         (LogLines("h0:gpu0", ("all is well",), 0.0), "'h0:gpu0', which is no worker of this host"),
         (
             Telemetry(0.0, HostReading(), (DeviceReading("GPU-h0-1", "1", "H200"),), ()),

@@ -77,12 +77,6 @@ def test_one_added_by_name_is_the_one_that_starts() -> None:
     assert starts(fleet, desired.add(Desired(1), ["b:gpu3"], fleet.running)) == ["b:gpu3"]
 
 
-def test_one_that_was_made_up_for_elsewhere_comes_on_top_when_it_is_added_again() -> None:
-    fleet = running("a:gpu0", "a:gpu1")
-    wanted = Desired(2, asked=frozenset({"b:gpu3"}))
-    assert starts(fleet, desired.add(wanted, ["b:gpu3"], fleet.running)) == ["b:gpu3"]
-
-
 def test_one_that_is_kept_for_what_it_holds_gives_no_room_to_an_added_one() -> None:
     fleet = running("a:gpu0")
     kept = desired.keep(Desired(0), ["a:gpu0"])

@@ -24,11 +24,6 @@ def idle(at: float, queued: int = 5) -> Snapshot:
     return snapshot(host("h", device()), workers=(worker(),), queued=queued, at=EPOCH + at)
 
 
-def used(at: float, gib: float) -> Snapshot:
-    full = device(memory_used_bytes=int(gib * GIB))
-    return snapshot(host("h", full), at=EPOCH + at)
-
-
 def test_a_gpu_is_not_called_idle_before_it_was_so_for_ten_seconds() -> None:
     alarms = Alarms()
     assert kinds(alarms, idle(0), idle(9)) == []
@@ -44,13 +39,6 @@ def test_an_alarm_stays_for_some_seconds_after_its_cause_is_gone() -> None:
     kinds(alarms, idle(0), idle(10))
     assert kinds(alarms, idle(14, queued=0)) == [AlarmKind.IDLE]
     assert kinds(alarms, idle(16, queued=0)) == []
-
-
-def test_memory_is_relieved_only_well_below_where_it_was_full() -> None:
-    alarms = Alarms()
-    assert kinds(alarms, used(0, 77), used(4, 77)) == [AlarmKind.MEMORY]
-    assert kinds(alarms, used(30, 75)) == [AlarmKind.MEMORY]
-    assert kinds(alarms, used(60, 60)) == []
 
 
 def test_a_high_utilisation_is_no_alarm() -> None:
