@@ -21,18 +21,15 @@ HINT = (
 class SentTask:
     """Pickles as a task that is loaded on arrival."""
 
-    __slots__ = ("_pickled", "_task")
+    __slots__ = ("_task",)
 
     def __init__(self, task: Any) -> None:
         self._task = task
-        self._pickled: tuple[Any, ...] | None = None
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        if self._pickled is None:  # Dask may pickle twice: with pickle, then with cloudpickle
-            buffers: list[Any] = []
-            data = pickle.dumps(self._task, buffer_callback=buffers.append)
-            self._pickled = (self._task.key, data, buffers)
-        return load, self._pickled
+        buffers: list[Any] = []
+        data = pickle.dumps(self._task, buffer_callback=buffers.append)
+        return load, (self._task.key, data, buffers)
 
 
 def load(key: Any, data: bytes, buffers: Sequence[Any]) -> Any:

@@ -33,12 +33,6 @@ def is_loopback(address: str) -> bool:
     return found.is_loopback if found else address == "localhost"
 
 
-def is_link_local(address: str) -> bool:
-    """Return whether an address is good on one wire only, and needs its zone everywhere."""
-    found = parsed(address)
-    return bool(found and found.is_link_local)
-
-
 def is_of_a_host(address: str) -> bool:
     """Return whether an address is one that other machines may reach a host at.
 

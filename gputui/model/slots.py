@@ -88,9 +88,6 @@ class Slot(NamedTuple):
         >>> slot.total("ready"), slot.total("rss_bytes")
         (4, None)
         """
-        if len(self.workers) == 1:
-            value: int | float | None = getattr(self.workers[0], field)
-            return value
         values = [value for each in self.workers if (value := getattr(each, field)) is not None]
         return sum(values) if values else None
 
@@ -136,12 +133,8 @@ def _state(
         return SlotState.LOST
     if host.state in AWAY:
         return SlotState.SILENT
-    if len(workers) == 1:
-        return state_of_worker(workers[0])
-    if any(wrong_device(worker) for worker in workers):
-        return SlotState.WRONG_DEVICE
     if workers:
-        return min((_BY_WORKER[worker.state] for worker in workers), key=PLACES.__getitem__)
+        return min(map(state_of_worker, workers), key=PLACES.__getitem__)
     if device is not None and in_use(device):
         return SlotState.FOREIGN
     return SlotState.FREE if device is None or device.usable else SlotState.EXCLUDED

@@ -28,8 +28,6 @@ from gputui.version import __version__
 MAX_NAME_BYTES = 100
 ROOM_BYTES = 8192
 """The size reserved for a file, so that a full disk does not truncate it later."""
-TURN_S = 5.0
-"""How long a look at the files, or a start, waits for its turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,17 +130,10 @@ at most 100 bytes, and no dot in front
 
 @contextlib.contextmanager
 def _turn(folder: Path) -> Iterator[None]:
-    """Hold the lock for looking up and starting clusters; raises HeadError if it stays taken."""
+    """Hold the lock for looking up and starting clusters."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    end = time.monotonic() + TURN_S
     try:
-        while not _locked(descriptor):
-            if time.monotonic() > end:
-                raise HeadError(
-                    f"{folder}: another gputui has locked it for {TURN_S:g} s "
-                    "(is one stopped, by Ctrl-Z? fg, or end it)"
-                )
-            time.sleep(0.01)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
         os.close(descriptor)

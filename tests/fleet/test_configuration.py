@@ -98,16 +98,6 @@ def test_an_option_that_cannot_be_honoured_is_named() -> None:
     )
 
 
-def test_a_name_that_does_not_resolve_is_to_be_given_where_ssh_looks(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    home = this_machine().home
-    monkeypatch.setenv("HOME", home)
-    assert resolving_hint().endswith("in ~/.ssh/config")
-    monkeypatch.setenv("HOME", "/elsewhere")
-    assert f"{home}/.ssh/config (ssh does not look at $HOME)" in resolving_hint()
-
-
 def test_paths_are_expanded_as_ssh_does() -> None:
     text = "\n".join(
         (

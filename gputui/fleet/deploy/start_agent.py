@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from gputui.errors import HostError, ProtocolError
 from gputui.fleet import checks, slurm
-from gputui.fleet.addresses import LOOPBACK, is_link_local, own_end
+from gputui.fleet.addresses import LOOPBACK, own_end
 from gputui.fleet.checks import Verdict
 from gputui.fleet.deploy import remote
 from gputui.fleet.deploy.remote import Pack, load_pack
@@ -108,12 +108,6 @@ class AgentOpener:
             async with stages.enter(HostState.PROBING, _not_started(stages)):
                 await _skip_to(MARKER, channel, stages, "its agent could not be started")
             far_address = connection.far_address or greeting.address
-            if is_link_local(far_address):
-                raise stages.error(
-                    f"it was reached at {far_address}, a link-local address that workers "
-                    "cannot use",
-                    "name it by another of its addresses",
-                )
             undo.pop_all()
         local_address = connection.local_address or own_end(greeting.client)
         return OpenedAgent(

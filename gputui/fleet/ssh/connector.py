@@ -7,7 +7,6 @@ connection to it. Every failure is a HostError with its hint. Imported when the 
 
 import asyncio
 import errno
-import os
 import random
 import shlex
 import socket
@@ -54,6 +53,7 @@ for a quarter of an hour, with all the hosts behind it."""
 PROXY_LINES_S = 0.5
 """How long the last lines of a ProxyCommand are waited for."""
 
+RESOLVING_HINT = "correct the name, or give its HostName in ~/.ssh/config"
 CONNECTING_HINT = "is the host up, and does a firewall let its SSH port through?"
 PORT_HINT = "is that port sshd's? Write the right one: host:port"
 
@@ -193,7 +193,7 @@ async def open_socket(configuration: SshConfiguration, stages: Stages) -> socket
     """Resolve the name and connect to the first of its addresses that answers."""
     name, port = configuration.hostname, configuration.port
     late = f"{name} was not resolved in time"
-    async with stages.enter(HostState.RESOLVING, late, resolving_hint()):
+    async with stages.enter(HostState.RESOLVING, late, RESOLVING_HINT):
         found = await _resolve(name, port, FAMILIES.get(configuration.word("addressfamily"), 0))
         sources = [await _source(configuration, each[0]) for each in found]
     late = f"no answer from {configuration.where}"
@@ -252,14 +252,6 @@ async def _connect(info: AddressInfo, source: Any) -> socket.socket:
     return sock
 
 
-def resolving_hint() -> str:
-    """Return the hint for an unknown name; ssh's home is that of the user's passwd entry."""
-    home = this_machine().home
-    moved = os.environ.get("HOME", home) != home
-    file = f"{home}/.ssh/config (ssh does not look at $HOME)" if moved else "~/.ssh/config"
-    return f"correct the name, or give its HostName in {file}"
-
-
 def was_dropped(error: Exception) -> bool:
     """Return whether the server closed before it sent its SSH version, as past MaxStartups."""
     return isinstance(error, ConnectionResetError | BrokenPipeError | asyncssh.ConnectionLost)
@@ -289,7 +281,7 @@ def failed_handshake(error: Exception, where: str) -> tuple[str, str]:
         case socket.gaierror() | UnicodeError():
             name = where.rpartition(":")[0].strip("[]")
             why = getattr(error, "strerror", "not a name that DNS allows")
-            return f"{name} does not resolve: {why}", resolving_hint()
+            return f"{name} does not resolve: {why}", RESOLVING_HINT
         case asyncssh.ChannelOpenError():
             return f"the jump host cannot connect to {where}: {error.reason}", CONNECTING_HINT
         case asyncssh.KeyExchangeFailed():
