@@ -22,7 +22,7 @@ from gputui.demo.simulated_agent import SimulatedAgent, SimulatedHosts
 from gputui.demo.simulated_runs import SimulatedRun
 from gputui.demo.simulated_scheduler import SimulatedScheduler
 from gputui.errors import HeadError
-from gputui.head.head import Head
+from gputui.head.requests import head_of
 from gputui.model.readings import Claim, DeviceProcess, Note, Owner
 from gputui.model.snapshot import HostState
 from gputui.process.background import Background
@@ -111,7 +111,7 @@ class Demo:
         self.scheduler = SimulatedScheduler(self.hosts.agents, seed)
         self._failures, self._own_runs = troubles, 0
         self._troubles = partial(happen, self.scheduler, hosts, seed) if troubles else None
-        self.head = Head(
+        self.head = head_of(
             ConfigureHead(
                 "demo", "\n".join(names), cluster_id="demo", interactive=True, busy="skip"
             ),

@@ -14,8 +14,8 @@ import signal
 from collections.abc import Callable
 
 from gputui.errors import GputuiError, ProtocolError
-from gputui.head.head import Head
 from gputui.head.log_file import LogFile, log_to_file
+from gputui.head.requests import head_of
 from gputui.model.snapshot import Severity
 from gputui.process.lifetime import dump_no_core, look_rarely, raise_file_limit
 from gputui.protocol.shared import Refused
@@ -81,7 +81,7 @@ def main() -> int:
 
 
 async def _run(config: ConfigureHead) -> int:
-    head = Head(config)
+    head = head_of(config)
     if config.head_cpus and not head.any_local:
         keep_to(config.head_cpus)
     look_rarely()

@@ -1,72 +1,336 @@
-"""The head of one cluster: `run` brings it up, keeps it until it is to end, and leaves nothing."""
+"""One cluster as its head holds it: fleet, scheduler, runs, events and frontends together.
+
+`run` brings it up, keeps it until it is to end, and leaves nothing. It learns of changes as the
+listener of its parts, and never waits for any of them: a busy scheduler, a dead host or a slow
+frontend delays nothing else. What frontends ask for is carried out in `requests`.
+"""
 
 import asyncio
 import contextlib
 import logging
+import os
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from functools import partial
 
+from gputui.agent.packages import installed
+from gputui.engine import dask_settings
+from gputui.errors import HeadError
+from gputui.fleet import desired
+from gputui.fleet.addresses import LOOPBACK
+from gputui.fleet.deploy.start_agent import Opener
+from gputui.fleet.desired import AdaptiveBounds, Desired
+from gputui.fleet.fleet import Fleet
+from gputui.fleet.stages import FleetSettings
+from gputui.folders import runtime_folder
+from gputui.groups import members
+from gputui.head.broadcasts import EventLog, LogRelay, Questions
 from gputui.head.certificate import make_certificate
-from gputui.head.cluster import Cluster
 from gputui.head.cluster_view import AlarmWatch, ClusterView, RecentHistory
 from gputui.head.metrics import MetricsServer, exposition
-from gputui.head.requests import HANDLERS, start_run, stop
-from gputui.head.server import Answering, FrontendConnection
-from gputui.model.snapshot import Severity
+from gputui.head.notices import Notices
+from gputui.head.runs import Runs, StartChild, start_run
+from gputui.head.scheduler_process import (
+    SchedulerProcess,
+    StartScheduler,
+    start_scheduler,
+)
+from gputui.head.server import FrontendConnection, FrontendServer
+from gputui.model.hosts import parse_hosts
+from gputui.model.snapshot import ClusterState, Session, Severity, Snapshot, TaskSpan
 from gputui.process.background import RETRY_S, Background, words
 from gputui.protocol.agent import Credentials
+from gputui.protocol.connection_file import ConnectionFile, NameLock
 from gputui.protocol.frontend import (
-    Answer,
     Attached,
-    Done,
     EventHappened,
-    FromFrontend,
-    ReadMetrics,
-    ReportRun,
-    Request,
+    SchedulerReady,
     SnapshotTaken,
-    StartRun,
-    Stop,
     Stopped,
-    SubscribeLogs,
+    Stopping,
 )
-from gputui.protocol.programs import (
-    EndRun,
-    OutputTaken,
-    ProgramInput,
-    ResizeTerminal,
-    RunPrograms,
-    SignalProgram,
-    is_program,
-)
+from gputui.protocol.programs import is_program
+from gputui.protocol.scheduler import Counts, Remove, RetiredByClient, SchedulerStarted
 from gputui.protocol.starter import ConfigureHead
+from gputui.version import __version__
 
 logger = logging.getLogger(__name__)
 
+OF_ONE_VERSION = ("dask", "distributed")
+"""What clients, scheduler and workers must have in the same version."""
 WATCHING_S = 10.0
 """How long a cluster without workers outlives its last screen, which may come back meanwhile."""
 MEETING_S = 5.0
 """How long a cluster that failed at its start waits for its starter, to say why."""
 
 
-class Head(Cluster):
-    """One cluster, from its start to its end."""
+class Head:
+    """One cluster, from its start to its end: its parts, and what happens to them."""
 
-    def __init__(self, config: ConfigureHead, **parts: Any) -> None:
-        """Take the cluster's name; as `Cluster`."""
-        super().__init__(config, **parts)
+    def __init__(
+        self,
+        config: ConfigureHead,
+        *,
+        opener: Opener | None = None,
+        scheduler: StartScheduler = start_scheduler,
+        run: StartChild = start_run,
+        simulated: bool = False,
+    ) -> None:
+        """Take the cluster's name; raises HeadError when it is in use, HostsError, UsageError.
+
+        Hosts are reached through `opener`, by default over SSH; `scheduler` and `run` start the
+        scheduler and what a frontend asks to be run. A `simulated` cluster takes no name, opens no
+        socket and makes no certificate: its frontends come through `server.accept`.
+        """
+        self.config = config
+        self.simulated = simulated
+        self.cluster_id = config.cluster_id
+        self.started_at = time.time()
+        self.adaptive: AdaptiveBounds | None = None
+        self.kept = False
+        """Whether it outlives its last screen also without workers."""
+        hosts = parse_hosts(config.hosts_text, config.hosts_source or "hosts", members)
+        self.local_only = all(host.is_local for host in hosts)
+        self.any_local = any(host.is_local for host in hosts)
+        self._hosts = hosts
+        self.name = config.name
+        self._name_lock: NameLock | None = None
+        if not simulated:
+            self._name_lock = NameLock(config.name, config.cluster_id, numbered=config.numbered)
+            self.name = self._name_lock.name
+        self.server = FrontendServer(runtime_folder() / f"{self.cluster_id}.sock")
+        self.event_log = EventLog(self._happened)
+        self.tell = self.event_log.tell
+        self.notices = Notices(
+            config.notify or "", self.name, lambda id: self.runs.get(id), self.tell
+        )
+        self.questions = Questions(self.server.broadcast, self._someone_there)
+        start_child = partial(run, self.name, self.cluster_id)
+        self.runs = Runs(start_child, self.event_log, self.fleet_changed)
+        self.scheduler = SchedulerProcess(
+            config,
+            host=LOOPBACK if self.local_only else "",
+            start=scheduler,
+            tell=self.tell,
+            took=self.scheduler_took,
+            ended=self.scheduler_ended,
+        )
+        self.logs = LogRelay(lambda on: self.fleet.follow_logs(on))
+        self.fleet = Fleet(
+            replace(_fleet_settings(config, self.name), frontends=self._frontend_pids),
+            Desired(config.workers),
+            opener,
+            retire=self.scheduler.retire,
+            remove=lambda names, reason: self.scheduler.send(Remove(names, reason)),
+            tell=self.tell,
+            changed=self.fleet_changed,
+            need_scheduler=self.need_scheduler,
+            restarted=self.runs.worker_restarted,
+            printed=self.logs.printed,
+            ask=self.questions.ask,
+        )
+        self._credentials = Credentials("", "", config.dask_config_json)
+        """Without a certificate as long as no scheduler was needed."""
+        self._work = Background(
+            lambda what, error: self.stop(f"{what} failed: {words(error)}", failed=True)
+        )
+        """Ends the cluster where it fails: it cannot do without."""
+        self._came_up = False
+        self._met = asyncio.Event()
+        """Set when a frontend has attached, or none will."""
+        self._change = asyncio.Event()
+        self._ending: asyncio.Future[Stopped] = asyncio.get_running_loop().create_future()
+        self._spans: tuple[TaskSpan, ...] = ()
+        """The sampled tasks that no snapshot has yet."""
         self.view = ClusterView(self.snapshot, self.server, AlarmWatch(self.tell))
-        self.metrics = MetricsServer(self._metrics_text)
+        self.metrics = MetricsServer(self.metrics_text)
         self.history = RecentHistory(
             lambda: self.fleet.host_statuses, lambda: self.fleet.cpu_workers
         )
-        self.server.attached, self.server.received = self.attached, self._received
-        self.server.settled, self.server.left = self._settled, self._left
         self._sending = Background(self.event_log.failed)
         self._recorded: set[str] = set()
         """What failed, and is begun again."""
+        self.server.attached, self.server.settled = self.attached, self._settled
+        self.server.left = self._left
+
+    def _happened(self, message: EventHappened) -> None:
+        """Pass an event on."""
+        self.server.broadcast(message)
+        self.notices.happened(message.event)
+
+    def stop(self, reason: str, failed: bool = False) -> None:
+        """Begin to stop the cluster."""
+        if not self._ending.done():
+            severity = Severity.ERROR if failed else Severity.INFO
+            self.tell(severity, "cluster", "failed" if failed else "stopping", reason)
+            self._ending.set_result(Stopped(reason, failed))
+            for frontend in self.server.frontends:
+                frontend.send(Stopping(reason, failed))
+            self.fleet_changed()
+
+    @property
+    def sessions(self) -> list[Session]:
+        """The frontends that are attached, without runs that were started here."""
+        frontends = self.server.frontends
+        return [each.session for each in frontends if not self.runs.runs_one_of_ours(each)]
+
+    def _frontend_pids(self) -> tuple[int, ...]:
+        """Return the pids of the cluster's users on this machine; at first, that of its starter."""
+        first = () if self._met.is_set() else (self.config.starter_pid,)
+        return first + tuple(each.pid for each in self.server.frontends if each.pid)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until something is so; raises HeadError when the cluster ends before that."""
+        while not condition():
+            if self.end_reason:
+                raise HeadError(self.end_reason)
+            await self._change.wait()
+
+    def scheduler_took(self, message: SchedulerStarted | Counts | RetiredByClient) -> None:
+        """Handle what the scheduler reports."""
+        match message:
+            case SchedulerStarted(port=port):
+                self.fleet.scheduler_listens(port)
+                self._publish()
+                ready = SchedulerReady(self.scheduler.address, self.scheduler.dashboard)
+                for frontend in self.server.frontends:
+                    frontend.send(ready)
+                self.fleet_changed()
+            case Counts(adaptive_target=target):
+                self.fleet.worker_table.count(message)
+                self._spans = message.spans
+                if self.adaptive is not None:
+                    wanted = self.fleet.desired.workers
+                    now = len(self.fleet.worker_table.staying) if wanted is None else wanted
+                    then = self.adaptive.wanted(target, now)
+                    if then != now:
+                        self.fleet.set_desired(desired.scale(self.fleet.desired, then))
+            case RetiredByClient(names):
+                text = f"a Dask client retired {', '.join(names)}"
+                self.tell(Severity.INFO, "cluster", "scaled", text)
+                self.fleet.set_desired(desired.retire(self.fleet.desired, names))
+
+    def scheduler_ended(self, reason: str, closed: bool) -> None:
+        """End the cluster: there will be no other scheduler."""
+        if closed:
+            self.stop("a Dask client shut the scheduler down")
+        else:
+            self.stop(reason, failed=True)
+
+    @property
+    def state(self) -> ClusterState:
+        """The cluster as a whole."""
+        if self._ending.done():
+            failed = self._ending.result().failed
+            return ClusterState.FAILED if failed else ClusterState.STOPPING
+        if not self.fleet.scheduler_wanted.is_set():
+            return ClusterState.WATCHING
+        return ClusterState.RUNNING if self._came_up else ClusterState.STARTING
+
+    @property
+    def end_reason(self) -> str:
+        """Why it ends; "" while it does not."""
+        return self._ending.result().reason if self._ending.done() else ""
+
+    def fleet_changed(self) -> None:
+        """Wake everything that waits for a change."""
+        self._came_up = self._came_up or bool(self.fleet.worker_table.up)
+        self._change.set()
+        self._change = asyncio.Event()
+        self.view.changed.set()
+
+    def need_scheduler(self) -> None:
+        """Have a scheduler from now on, for the first worker or the first Dask client."""
+        if not self.fleet.scheduler_wanted.is_set():
+            self.fleet.scheduler_wanted.set()
+            self._work.start(self.scheduler.start(), "the start of the scheduler")
+            self.trust(make_certificate(self.config.dask_config_json))
+            self.fleet_changed()
+
+    def trust(self, credentials: Credentials) -> None:
+        """Give all parts the certificate that Dask's connections are made with."""
+        self._credentials = credentials
+        self.scheduler.configure(credentials)
+        self.fleet.give_credentials(credentials)
+
+    def attached(self, frontend: FrontendConnection) -> Attached:
+        """Return a new frontend's first message: the cluster, its certificate, where it is."""
+        self._met.set()
+        packages: tuple[tuple[str, str], ...] = ()
+        if frontend.kind in ("run", "python"):
+            self.need_scheduler()
+            packages = installed(names=OF_ONE_VERSION)
+        return Attached(
+            name=self.name,
+            cluster_id=self.cluster_id,
+            pid=os.getpid(),
+            address=self.scheduler.address,
+            certificate_pem=self._credentials.certificate_pem,
+            key_pem=self._credentials.key_pem,
+            hosts_source=self.config.hosts_source,
+            started_at=self.started_at,
+            dask_config_json=self._credentials.dask_config_json,
+            dashboard=self.scheduler.dashboard,
+            metrics=self.metrics.url,
+            python=sys.executable,
+            python_version=f"{sys.version_info.major}.{sys.version_info.minor}",
+            packages=packages,
+        )
+
+    def _someone_there(self) -> bool:
+        return self.config.interactive or any(
+            frontend.kind == "screen" for frontend in self.server.frontends
+        )
+
+    def _publish(self) -> None:
+        """Write what others may know into the connection file."""
+        if self._name_lock is None:
+            return
+        self._name_lock.publish(
+            ConnectionFile(
+                name=self.name,
+                cluster_id=self.cluster_id,
+                pid=os.getpid(),
+                socket=str(self.server.path),
+                started_at=self.started_at,
+                version=__version__,
+                hosts_source=self.config.hosts_source,
+                address=self.scheduler.address,
+            )
+        )
+
+    def snapshot(self, sequence: int) -> Snapshot:
+        """Return the cluster at this moment; each sampled task is in one snapshot."""
+        counts = self.scheduler.counts
+        spans, self._spans = self._spans, ()
+        return Snapshot(
+            sequence=sequence,
+            taken_at=time.time(),
+            name=self.name,
+            state=self.state,
+            started_at=self.started_at,
+            scheduler=self.scheduler.status,
+            hosts=self.fleet.host_statuses,
+            workers=self.fleet.worker_statuses,
+            groups=counts.groups if counts else (),
+            runs=self.runs.statuses,
+            spans=spans,
+            wanted_workers=self.fleet.desired.workers,
+            adaptive=self.adaptive.bounds if self.adaptive else None,
+            sessions=tuple(sorted(self.sessions, key=lambda each: each.attached_at)),
+            reason=self.end_reason,
+            lacking=self.fleet.free_gpus.lacking,
+            simulated=self.simulated,
+            ends_with_screens=self.ends_with_screens,
+        )
+
+    @property
+    def ends_with_screens(self) -> bool:
+        """Whether it only watches for screens; one that somebody keeps goes on without."""
+        watching = self.state is ClusterState.WATCHING
+        return watching and self.config.interactive and not self.kept
 
     async def run(self, opened: Callable[[str], None]) -> None:
         """Bring the cluster up, call `opened` with the server's socket, and stay until the end."""
@@ -95,10 +359,6 @@ class Head(Cluster):
             self.view.changed.set()
             self._sending.start(self.history.send_to(frontend), "sending the history")
 
-    def attached(self, frontend: FrontendConnection) -> Attached:
-        """Return a new frontend's first message, with where the metrics are."""
-        return replace(super().attached(frontend), metrics=self.metrics.url)
-
     def _left(self, frontend: FrontendConnection) -> None:
         """Forget the frontend's subscriptions."""
         self.runs.frontend_left(frontend)
@@ -106,37 +366,7 @@ class Head(Cluster):
         self.fleet.programs.left(frontend.send)
         self.fleet.frontends_changed()
 
-    def _received(self, frontend: FrontendConnection, message: FromFrontend) -> Answering:
-        """Handle a frontend's message; return the coroutine whose result answers a request."""
-        match message:
-            case ReportRun():
-                self.runs.report(frontend, message)
-            case SubscribeLogs(on):
-                self.logs.subscribe(frontend, on)
-            case Answer():
-                self.questions.take(message)
-            case ProgramInput() | OutputTaken() | SignalProgram() | ResizeTerminal():
-                self.fleet.programs.said(message)
-            case EndRun(run, grace_s):
-                self.fleet.programs.end(run, grace_s)
-            case RunPrograms():
-                return self.fleet.programs.start(message, frontend.send)
-            case Stop():
-                return stop(self, message, frontend.session)
-            case ReadMetrics(request):
-                return self._read_metrics(request)
-            case StartRun():
-                return start_run(self, message, frontend.session)
-            case _ if isinstance(message, Request):
-                return HANDLERS[type(message)](self, message)
-            case _:
-                logger.warning("a frontend sent %s", type(message).__name__)
-        return None
-
-    async def _read_metrics(self, request: int) -> Done:
-        return Done(request, self._metrics_text())
-
-    def _metrics_text(self) -> str:
+    def metrics_text(self) -> str:
         """Return the newest snapshot as text."""
         snapshot = self.view.newest or self.view.take()
         runs = self.fleet.programs.gpus
@@ -221,7 +451,17 @@ class Head(Cluster):
         """How long it may be idle; one that only watches for a screen ends soon after that."""
         return WATCHING_S if self.ends_with_screens else self.config.idle_timeout_s
 
-    def fleet_changed(self) -> None:
-        """Wake everything that waits for a change, and have it seen."""
-        super().fleet_changed()
-        self.view.changed.set()
+
+def _fleet_settings(config: ConfigureHead, name: str) -> FleetSettings:
+    return FleetSettings(
+        cluster_id=config.cluster_id,
+        cluster=name,
+        wanted=config.wanted,
+        promised_until=config.promised_s and time.time() + config.promised_s,
+        ping_interval_s=min(1.0, config.lease_s / 10),
+        silence_s=min(5.0, config.lease_s / 2),
+        cpu_fallback=config.cpu_fallback,
+        environ=dask_settings.worker_environment(config.dask_config_json),
+        temporary_directory=dask_settings.temporary_directory(config.dask_config_json),
+        **config.keywords(),
+    )

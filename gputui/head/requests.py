@@ -1,35 +1,43 @@
-"""Carry out frontends' requests, or preview them.
+"""Carry out what frontends ask a head for, or preview it.
 
-Each returns its answer, or raises HeadError with why it is refused. `HANDLERS` says which function
-does what.
+A request returns its answer, or raises HeadError with why it is refused. `HANDLERS` says which
+function does what.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Container, Coroutine, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from gputui.errors import HeadError
 from gputui.fleet import desired
 from gputui.fleet.desired import AdaptiveBounds, Desired
 from gputui.groups import members
-from gputui.head.cluster import Cluster
+from gputui.head.head import Head
 from gputui.head.scheduler_process import REPORT_INTERVAL_S
+from gputui.head.server import Answering, FrontendConnection
 from gputui.model.hosts import Host, parse_hosts
 from gputui.model.plan import Changes
 from gputui.model.snapshot import HostState, Session, Severity, WorkerState
 from gputui.protocol.frontend import (
     Adapt,
     AddWorkers,
+    Answer,
     AwaitWorkers,
     CancelRun,
     ChangeHosts,
     Done,
     Examine,
     Examined,
+    FromFrontend,
     KeepWatching,
     Previewed,
+    ReadMetrics,
     Reply,
+    ReportRun,
+    Request,
     Restart,
     RetireWorkers,
     RetryHosts,
@@ -37,18 +45,30 @@ from gputui.protocol.frontend import (
     Settled,
     StartRun,
     Stop,
+    SubscribeLogs,
 )
-from gputui.protocol.programs import is_program
+from gputui.protocol.programs import (
+    EndRun,
+    OutputTaken,
+    ProgramInput,
+    ResizeTerminal,
+    RunPrograms,
+    SignalProgram,
+    is_program,
+)
 from gputui.protocol.scheduler import Aim
+from gputui.protocol.starter import ConfigureHead
+
+logger = logging.getLogger(__name__)
 
 EXAMINED_S = 2.2
 """How long agents may take to examine their workers."""
 NO_HOST = "no host {} in this cluster"
 
 
-async def _await_workers(cluster: Cluster, request: AwaitWorkers) -> Reply:
-    await cluster.until(lambda: _enough(cluster, request.workers))
-    fleet = cluster.fleet
+async def _await_workers(head: Head, request: AwaitWorkers) -> Reply:
+    await head.until(lambda: _enough(head, request.workers))
+    fleet = head.fleet
     slot = next(iter(fleet.slots()), None)
     return Settled(
         request.request,
@@ -61,93 +81,91 @@ async def _await_workers(cluster: Cluster, request: AwaitWorkers) -> Reply:
     )
 
 
-def _enough(cluster: Cluster, workers: int | None) -> bool:
-    wanted = cluster.fleet.desired.workers if workers is None else workers
-    if wanted is not None and len(cluster.fleet.worker_table.up) >= wanted:
+def _enough(head: Head, workers: int | None) -> bool:
+    wanted = head.fleet.desired.workers if workers is None else workers
+    if wanted is not None and len(head.fleet.worker_table.up) >= wanted:
         return True
-    if cluster.adaptive and wanted is not None and wanted <= cluster.adaptive.bounds[1]:
+    if head.adaptive and wanted is not None and wanted <= head.adaptive.bounds[1]:
         return False  # as many may come
-    watched = not cluster.fleet.scheduler_wanted.is_set()
-    return (watched or cluster.scheduler.started is not None) and cluster.fleet.settled
+    watched = not head.fleet.scheduler_wanted.is_set()
+    return (watched or head.scheduler.started is not None) and head.fleet.settled
 
 
-async def _scale(cluster: Cluster, request: Scale) -> Reply:
-    fleet, workers = cluster.fleet, request.workers
+async def _scale(head: Head, request: Scale) -> Reply:
+    fleet, workers = head.fleet, request.workers
     if workers is not None and workers < 0:
         raise HeadError(f"{workers} workers: write 0 or more")
     number = "as many workers as the hosts give" if workers is None else f"{workers} workers"
     if request.host is None:
         wanted, where = desired.scale(fleet.desired, workers), ""
     else:
-        _check(NO_HOST, [request.host], _host_names(cluster))
+        _check(NO_HOST, [request.host], _host_names(head))
         running, where = fleet.worker_table.staying, f" on {request.host}"
         wanted = desired.scale_host(fleet.desired, request.host, workers, running)
-    more = _lacking(cluster, request, wanted)
-    return _change(cluster, request, wanted, f"wanted{where}: {number}", more)
+    more = _lacking(head, request, wanted)
+    return _change(head, request, wanted, f"wanted{where}: {number}", more)
 
 
-async def _retire(cluster: Cluster, request: RetireWorkers) -> Reply:
-    _check("no worker {}", request.names, cluster.fleet.worker_table)
-    return _change(cluster, request, desired.retire(cluster.fleet.desired, request.names))
+async def _retire(head: Head, request: RetireWorkers) -> Reply:
+    _check("no worker {}", request.names, head.fleet.worker_table)
+    return _change(head, request, desired.retire(head.fleet.desired, request.names))
 
 
-async def _add(cluster: Cluster, request: AddWorkers) -> Reply:
-    running = cluster.fleet.worker_table.staying
+async def _add(head: Head, request: AddWorkers) -> Reply:
+    running = head.fleet.worker_table.staying
     if taken := [name for name in request.names if name in running]:
         raise HeadError(f"there is a worker already: {', '.join(taken)}")
-    wanted = desired.add(cluster.fleet.desired, request.names, running)
-    _check("no free slot named {}", request.names, {spec.name for spec in cluster.fleet.slots()})
-    return _change(cluster, request, wanted)
+    wanted = desired.add(head.fleet.desired, request.names, running)
+    _check("no free slot named {}", request.names, {spec.name for spec in head.fleet.slots()})
+    return _change(head, request, wanted)
 
 
 def _change(
-    cluster: Cluster,
+    head: Head,
     request: Scale | RetireWorkers | AddWorkers,
     wanted: Desired,
     event: str = "",
     more: str = "",
 ) -> Reply:
     if request.preview:
-        return _previewed(cluster, request.request, cluster.fleet.preview(wanted), more)
-    cluster.adaptive = None
+        return _previewed(head, request.request, head.fleet.preview(wanted), more)
+    head.adaptive = None
     if event:
-        cluster.tell(Severity.INFO, "cluster", "scaled", event)
-    changes = cluster.fleet.set_desired(wanted)
+        head.tell(Severity.INFO, "cluster", "scaled", event)
+    changes = head.fleet.set_desired(wanted)
     text = f"{len(changes.starts)} start, {len(changes.stops)} stop"
     return Done(request.request, _joined(text, more))
 
 
-async def _restart(cluster: Cluster, request: Restart) -> Reply:
-    names = _workers_of(cluster, request.names)
-    cluster.fleet.restart(names)
+async def _restart(head: Head, request: Restart) -> Reply:
+    names = _workers_of(head, request.names)
+    head.fleet.restart(names)
     text = f"{len(names)} workers restart"
-    cluster.tell(Severity.INFO, "cluster", "restarted", f"{text}: {', '.join(names)}")
+    head.tell(Severity.INFO, "cluster", "restarted", f"{text}: {', '.join(names)}")
     return Done(request.request, text)
 
 
-async def _adapt(cluster: Cluster, request: Adapt) -> Reply:
+async def _adapt(head: Head, request: Adapt) -> Reply:
     if request.on and not 0 <= request.minimum <= request.maximum:
         bounds = f"bounds {request.minimum} to {request.maximum}"
         raise HeadError(f"{bounds}: the lower one comes first")
-    cluster.adaptive = None
+    head.adaptive = None
     if request.on:
         every = max(1, round(request.interval_s / REPORT_INTERVAL_S))
-        cluster.adaptive = AdaptiveBounds(
-            request.minimum, request.maximum, request.wait_count, every
-        )
-        cluster.scheduler.send(Aim(request.target_duration_s))
+        head.adaptive = AdaptiveBounds(request.minimum, request.maximum, request.wait_count, every)
+        head.scheduler.send(Aim(request.target_duration_s))
     bounds = f"between {request.minimum} and {request.maximum} workers"
     text = f"adaptive: {bounds}" if request.on else "no longer adaptive"
-    cluster.tell(Severity.INFO, "cluster", "scaled", text)
+    head.tell(Severity.INFO, "cluster", "scaled", text)
     return Done(request.request, text)
 
 
-async def _change_hosts(cluster: Cluster, request: ChangeHosts) -> Reply:
-    fleet = cluster.fleet
+async def _change_hosts(head: Head, request: ChangeHosts) -> Reply:
+    fleet = head.fleet
     named = (
         await asyncio.to_thread(parse_hosts, request.text, members=members) if request.text else ()
     )
-    _check(NO_HOST, request.remove, _host_names(cluster))
+    _check(NO_HOST, request.remove, _host_names(head))
     there = {host.name: host for host in fleet.hosts}
     gone = [*request.remove]
     if request.replace:
@@ -159,7 +177,7 @@ async def _change_hosts(cluster: Cluster, request: ChangeHosts) -> Reply:
         names = ", ".join(host.name for host, _ in known)
         raise HeadError(f"part of this cluster already: {names}")
     remote = [host.name for host in new if not host.is_local]
-    if cluster.local_only and remote:
+    if head.local_only and remote:
         raise HeadError(
             f"cannot add {', '.join(remote)}: this cluster was started on this machine alone and "
             "listens on loopback only; start one whose hosts name another machine"
@@ -169,55 +187,59 @@ async def _change_hosts(cluster: Cluster, request: ChangeHosts) -> Reply:
     if request.preview:
         changes = fleet.preview(fleet.desired, left)
         stops = (*changes.stops, *(n for name in gone for n in fleet.worker_table.of_host(name)))
-        return _previewed(cluster, request.request, Changes(changes.starts, stops), text)
+        return _previewed(head, request.request, Changes(changes.starts, stops), text)
     fleet.add_hosts(new)
     fleet.remove_hosts(gone)
-    cluster.tell(Severity.INFO, "cluster", "changed", text)
+    head.tell(Severity.INFO, "cluster", "changed", text)
     return Done(request.request, text)
 
 
-async def _retry(cluster: Cluster, request: RetryHosts) -> Reply:
-    _check(NO_HOST, request.names, _host_names(cluster))
-    tried = cluster.fleet.retry(request.names or [host.name for host in cluster.fleet.hosts])
+async def _retry(head: Head, request: RetryHosts) -> Reply:
+    _check(NO_HOST, request.names, _host_names(head))
+    tried = head.fleet.retry(request.names or [host.name for host in head.fleet.hosts])
     return Done(request.request, f"trying {', '.join(tried) or 'nothing'} again")
 
 
-async def _examine(cluster: Cluster, request: Examine) -> Reply:
+async def _examine(head: Head, request: Examine) -> Reply:
     scheduler, hosts = await asyncio.gather(
-        cluster.scheduler.examine(), cluster.fleet.examine(EXAMINED_S)
+        head.scheduler.examine(), head.fleet.examine(EXAMINED_S)
     )
-    values = {value for host in cluster.fleet.hosts for _, value in host.env}
+    values = {value for host in head.fleet.hosts for _, value in host.env}
     return Examined(request.request, hosts, scheduler, tuple(sorted(values)))
 
 
-async def start_run(cluster: Cluster, request: StartRun, session: Session) -> Reply:
-    if not (cluster.fleet.worker_table.up or is_program(request.preset)):
+async def _start_run(head: Head, request: StartRun, session: Session) -> Reply:
+    if not (head.fleet.worker_table.up or is_program(request.preset)):
         raise HeadError("no worker is up yet")
-    return Done(request.request, await cluster.runs.start(request, session.user))
+    return Done(request.request, await head.runs.start(request, session.user))
 
 
-async def _cancel_run(cluster: Cluster, request: CancelRun) -> Reply:
-    await cluster.runs.cancel(request.id)
+async def _cancel_run(head: Head, request: CancelRun) -> Reply:
+    await head.runs.cancel(request.id)
     return Done(request.request, "cancelled")
 
 
-async def _keep_watching(cluster: Cluster, request: KeepWatching) -> Reply:
-    cluster.kept = True
+async def _read_metrics(head: Head, request: ReadMetrics) -> Reply:
+    return Done(request.request, head.metrics_text())
+
+
+async def _keep_watching(head: Head, request: KeepWatching) -> Reply:
+    head.kept = True
     return Done(request.request, "kept")
 
 
-async def stop(cluster: Cluster, request: Stop, session: Session) -> Reply:
-    asyncio.get_running_loop().call_soon(cluster.stop, f"stopped by {session}")
+async def _stop(head: Head, request: Stop, session: Session) -> Reply:
+    asyncio.get_running_loop().call_soon(head.stop, f"stopped by {session}")
     return Done(request.request, "stopping")
 
 
-def _lacking(cluster: Cluster, request: Scale, wanted: Desired) -> str:
+def _lacking(head: Head, request: Scale, wanted: Desired) -> str:
     """Say how much of the requested number does not fit."""
-    changes = cluster.fleet.preview(wanted)
+    changes = head.fleet.preview(wanted)
     stops = set(changes.stops)
     there = [
         name
-        for name, host in cluster.fleet.worker_table.staying.items()
+        for name, host in head.fleet.worker_table.staying.items()
         if request.host in (None, host) and name not in stops
     ]
     starts = [spec for spec in changes.starts if request.host in (None, spec.host)]
@@ -227,8 +249,8 @@ def _lacking(cluster: Cluster, request: Scale, wanted: Desired) -> str:
     return f"there is room for {have} only"
 
 
-def _previewed(cluster: Cluster, request: int, changes: Changes, more: str = "") -> Previewed:
-    results, held_bytes = cluster.fleet.worker_table.held(changes.stops)
+def _previewed(head: Head, request: int, changes: Changes, more: str = "") -> Previewed:
+    results, held_bytes = head.fleet.worker_table.held(changes.stops)
     words = ""
     if changes.stops:
         words = "they hold nothing"
@@ -251,8 +273,8 @@ def _hosts_text(new: list[Host], gone: list[str], changed: list[Host]) -> str:
     return "; ".join(words) or "nothing changes"
 
 
-def _host_names(cluster: Cluster) -> set[str]:
-    return {host.name for host in cluster.fleet.hosts}
+def _host_names(head: Head) -> set[str]:
+    return {host.name for host in head.fleet.hosts}
 
 
 def _check(refusal: str, names: Iterable[str], known: Container[str]) -> None:
@@ -260,19 +282,19 @@ def _check(refusal: str, names: Iterable[str], known: Container[str]) -> None:
         raise HeadError(refusal.format(", ".join(unknown)))
 
 
-def _workers_of(cluster: Cluster, names: tuple[str, ...]) -> tuple[str, ...]:
+def _workers_of(head: Head, names: tuple[str, ...]) -> tuple[str, ...]:
     """Return the workers named, those of hosts named, or all with none named."""
-    worker_table = cluster.fleet.worker_table
+    worker_table = head.fleet.worker_table
     if not names:
         return tuple(worker_table.staying)
-    hosts = _host_names(cluster)
+    hosts = _host_names(head)
     _check("no worker {}", [name for name in names if name not in hosts], worker_table)
     return tuple(
         w for name in names for w in (worker_table.of_host(name) if name in hosts else (name,))
     )
 
 
-HANDLERS: Mapping[type, Callable[[Cluster, Any], Coroutine[Any, Any, Reply]]] = {
+HANDLERS: Mapping[type, Callable[[Head, Any], Coroutine[Any, Any, Reply]]] = {
     AwaitWorkers: _await_workers,
     Scale: _scale,
     RetireWorkers: _retire,
@@ -284,4 +306,38 @@ HANDLERS: Mapping[type, Callable[[Cluster, Any], Coroutine[Any, Any, Reply]]] = 
     CancelRun: _cancel_run,
     Examine: _examine,
     KeepWatching: _keep_watching,
+    ReadMetrics: _read_metrics,
 }
+
+
+def head_of(config: ConfigureHead, **parts: Any) -> Head:
+    """Return a head that carries out what frontends ask for; its parts are those of `Head`."""
+    head = Head(config, **parts)
+    head.server.received = partial(received, head)
+    return head
+
+
+def received(head: Head, frontend: FrontendConnection, message: FromFrontend) -> Answering:
+    """Handle a frontend's message; return the coroutine whose result answers a request."""
+    match message:
+        case ReportRun():
+            head.runs.report(frontend, message)
+        case SubscribeLogs(on):
+            head.logs.subscribe(frontend, on)
+        case Answer():
+            head.questions.take(message)
+        case ProgramInput() | OutputTaken() | SignalProgram() | ResizeTerminal():
+            head.fleet.programs.said(message)
+        case EndRun(run, grace_s):
+            head.fleet.programs.end(run, grace_s)
+        case RunPrograms():
+            return head.fleet.programs.start(message, frontend.send)
+        case Stop():
+            return _stop(head, message, frontend.session)
+        case StartRun():
+            return _start_run(head, message, frontend.session)
+        case _ if isinstance(message, Request):
+            return HANDLERS[type(message)](head, message)
+        case _:
+            logger.warning("a frontend sent %s", type(message).__name__)
+    return None

@@ -29,7 +29,7 @@ from gputui.demo.devices import CONTEXT_BYTES, USER, SimulatedGpu
 from gputui.demo.simulated_agent import MEMORY_BYTES, SimulatedAgent
 from gputui.fleet.session import AgentChannel, OpenedAgent
 from gputui.fleet.stages import Stages
-from gputui.head.head import Head
+from gputui.head.requests import head_of
 from gputui.head.scheduler_process import start_scheduler
 from gputui.model.examination import ExaminedHost, ExaminedWorker, ThreadStack
 from gputui.model.hosts import Host
@@ -287,7 +287,7 @@ async def head(path: str, hosts: int, gpus: int) -> None:
     command = (sys.executable, "-m", __spec__.name, "--be", "scheduler", str(hosts), str(gpus))
     scheduler = partial(start_scheduler, command=command)
     look_rarely()
-    one = Head(config, opener=None if ssh else Opener(path), scheduler=scheduler)
+    one = head_of(config, opener=None if ssh else Opener(path), scheduler=scheduler)
     loop = asyncio.get_running_loop()
     loop.add_reader(0, lambda: os.read(0, 1) or (loop.remove_reader(0), one.stop("over")))
     await one.run(lambda socket: print(socket, flush=True))

@@ -11,7 +11,6 @@ from gputui.fleet.ssh.configuration import (
     route,
     this_machine,
 )
-from gputui.fleet.ssh.connector import resolving_hint
 from gputui.model.hosts import Host
 from tests.fleet.conftest import Reaching
 from tests.fleet.homes import PYTHON, make_home

@@ -13,6 +13,7 @@ from gputui.client.head_connection import HeadConnection
 from gputui.errors import HeadError
 from gputui.head.certificate import make_certificate
 from gputui.head.head import Head
+from gputui.head.requests import head_of
 from gputui.process.background import Background
 from gputui.protocol.frontend import Scale
 from gputui.protocol.scheduler import ConfigureScheduler, FromScheduler
@@ -25,7 +26,7 @@ BOUND_S = 30
 @pytest.fixture
 async def head(runtime: Path) -> AsyncIterator[Head]:
     """A head in this process, with one worker to come."""
-    head = Head(ConfigureHead("test", "localhost gpus=none workers=1", stays=True))
+    head = head_of(ConfigureHead("test", "localhost gpus=none workers=1", stays=True))
     opened = asyncio.Event()
     running = asyncio.create_task(head.run(lambda socket: opened.set()))
     await opened.wait()
