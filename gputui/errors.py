@@ -19,8 +19,8 @@ GputuiError
 from enum import IntEnum
 
 from gputui.model.bounds import LAST_LINE_CHARS, LAST_LINES, REASON_CHARS
-from gputui.model.failure import Failure, frames
 from gputui.model.plain_text import cut, safe
+from gputui.model.usage import Failure, frames
 
 
 class ExitCode(IntEnum):

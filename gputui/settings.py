@@ -12,7 +12,7 @@ from typing import Any
 
 from gputui.engine.dask_settings import is_configured
 from gputui.errors import UsageError
-from gputui.model.settings import Settings
+from gputui.protocol.starter import Settings
 
 KEYS = {
     "lease": ("lease_s", float),

@@ -11,9 +11,9 @@ import gputui.cli
 import gputui.runs
 from gputui.cli import clusters, listing, run_command
 from gputui.errors import HeadError
-from gputui.head.log_file import LogFile, SafeFormatter
-from gputui.model.failure import Failure
+from gputui.head.__main__ import LogFile, SafeFormatter
 from gputui.model.snapshot import RunState
+from gputui.model.usage import Failure
 from gputui.presets import RunProgress
 from gputui.runs import new_record
 from gputui.runs.progress import Bars, Progress

@@ -37,7 +37,7 @@ import gputui
 from gputui.client.gpucluster import GPUCluster
 from gputui.client.keywords import REFUSED, translate
 from gputui.errors import ClusterError, HostsError, UsageError
-from gputui.head.certificate import make_certificate
+from gputui.head.scheduler_process import make_certificate
 from gputui.model.readings import Wanted
 from gputui.presets.workers import known_workers
 from gputui.protocol.connection_file import running_clusters

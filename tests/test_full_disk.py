@@ -18,7 +18,7 @@ from gputui import runs
 from gputui.errors import FolderError, HeadError, RunError, UsageError
 from gputui.fleet.deploy import remote
 from gputui.fleet.ssh.host_keys import entries, remember
-from gputui.head.log_file import LogFile
+from gputui.head.__main__ import LogFile
 from gputui.presets import Figure
 from gputui.protocol.connection_file import ConnectionFile, NameLock, find_cluster
 from gputui.runs import output, records

@@ -19,8 +19,8 @@ from gputui import runs
 from gputui.cli.listing import list_runs, show_run
 from gputui.cli.open import remove_old_runs
 from gputui.errors import RunError, UsageError
-from gputui.model.failure import Failure
 from gputui.model.snapshot import RunState
+from gputui.model.usage import Failure
 from gputui.presets import Figure
 from gputui.presets.definition import json_text
 from gputui.process.procfs import own_place

@@ -16,10 +16,10 @@ import click
 from gputui.errors import PresetError, UsageError
 from gputui.model.hosts import OPTIONS
 from gputui.model.plain_text import aligned, cut, safe, safe_lines
-from gputui.model.settings import Settings
 from gputui.presets import Preset, get, names
 from gputui.presets.definition import json_text
 from gputui.presets.registry import write_new
+from gputui.protocol.starter import Settings
 from gputui.runs import RunRecord, find, recorded, text
 from gputui.runs.output import output_file
 from gputui.runs.records import as_object, status_of, telemetry_of

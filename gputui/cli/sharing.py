@@ -18,9 +18,16 @@ from gputui.errors import ClusterError, ExitCode, GputuiError, HostError, UsageE
 from gputui.fleet.checks import OTHERS_HIDDEN, chosen_devices
 from gputui.fleet.claiming import Picked, hold
 from gputui.fleet.lone_agents import LoneAgent, lone_agents
-from gputui.model.claim_text import claim_text, used_since
 from gputui.model.plain_text import aligned, safe, safe_lines
-from gputui.model.readings import DeviceReading, Note, Wanted, is_free, users
+from gputui.model.readings import (
+    DeviceReading,
+    Note,
+    Wanted,
+    claim_text,
+    is_free,
+    used_since,
+    users,
+)
 from gputui.model.snapshot import HostState, Snapshot
 from gputui.protocol.connection_file import running_clusters
 from gputui.protocol.frontend import SnapshotTaken

@@ -30,7 +30,7 @@ from distributed.deploy.cluster import Cluster
 from gputui.client.head_connection import HeadConnection, security
 from gputui.client.keywords import Adaptive, amount, fitting, seconds, whole_number
 from gputui.client.start import check_enough
-from gputui.engine import device_arrays
+from gputui.engine import wire
 from gputui.engine.dask_settings import NOTEBOOK, devices_preferred
 from gputui.engine.overrides import overriding, require
 from gputui.errors import ClusterError, ClusterTimeoutError, HeadError, UsageError
@@ -346,7 +346,7 @@ class RunningCluster(Cluster):  # type: ignore[misc]
         """Take hold of the head, and of its scheduler once that listens."""
         self._connection = connection = await self._open_connection(frontend="python")
         self.security = security(connection)
-        device_arrays.register()
+        wire.register()
         if in_notebook():
             _send_modules_of_notebooks()
         self._while_open.enter_context(devices_preferred())

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any
 
-from gputui.model.failure import Failure
 from gputui.model.snapshot import RunState, RunStatus, TaskGroupStatus
+from gputui.model.usage import Failure
 from gputui.protocol.frontend import StartRun
 
 SECONDS = 75.0

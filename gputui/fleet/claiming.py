@@ -6,9 +6,8 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from gputui.errors import ClusterError
-from gputui.model.claim_text import queue_lines
 from gputui.model.hosts import Host
-from gputui.model.readings import DeviceReading, Note, Wanted, is_free
+from gputui.model.readings import DeviceReading, Note, Wanted, is_free, queue_lines
 from gputui.protocol.agent import Claimed, ClaimGpus, EndClaims, ReleaseGpus, StandInLine, ToAgent
 
 LOOK_S = 0.5

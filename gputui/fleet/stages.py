@@ -15,8 +15,8 @@ from gputui.agent.packages import installed
 from gputui.errors import HostError
 from gputui.model.plain_text import safe
 from gputui.model.readings import NOTHING_WANTED, Wanted
-from gputui.model.settings import Settings
 from gputui.model.snapshot import HostState
+from gputui.protocol.starter import Settings
 
 PATIENT = 6
 """How many times the bound of a stage the user's own commands, and those of a host, may take."""

@@ -27,7 +27,6 @@ from gputui.fleet.stages import FleetSettings
 from gputui.folders import runtime_folder
 from gputui.groups import members
 from gputui.head.broadcasts import EventLog, LogRelay, Questions
-from gputui.head.certificate import make_certificate
 from gputui.head.cluster_view import AlarmWatch, ClusterView, RecentHistory
 from gputui.head.metrics import MetricsServer, exposition
 from gputui.head.notices import Notices
@@ -35,6 +34,7 @@ from gputui.head.runs import Runs, StartChild, start_run
 from gputui.head.scheduler_process import (
     SchedulerProcess,
     StartScheduler,
+    make_certificate,
     start_scheduler,
 )
 from gputui.head.server import FrontendConnection, FrontendServer

@@ -29,9 +29,8 @@ from gputui.model.bounds import (
     Text,
     WorkerNumber,
 )
-from gputui.model.failure import Failure
 from gputui.model.readings import UNREAD, DeviceReading, HostReading
-from gputui.model.usage import Moved, Usage
+from gputui.model.usage import Failure, Moved, Usage
 
 
 class HostState(StrEnum):

@@ -22,9 +22,8 @@ from typing import Any
 
 from gputui.errors import UsageError
 from gputui.folders import runs_dir, write_whole
-from gputui.model.failure import Failure
 from gputui.model.snapshot import RunState, RunStatus
-from gputui.model.usage import Usage
+from gputui.model.usage import Failure, Usage
 from gputui.presets.definition import json_text
 from gputui.process.procfs import own_place, started_by
 from gputui.protocol.frontend import new_run_id

@@ -75,7 +75,7 @@ class Device:
         """
         import cupy
 
-        from gputui.engine import device_arrays
+        from gputui.engine import wire
         from gputui.worker import cupy_setup
 
         self.memory.settle, make_room = driver.synchronize, self.memory.make_room
@@ -93,7 +93,7 @@ class Device:
             cupy_setup.use_cupys_pool(limit, make_room)
         self.memory.limit_bytes = held_bytes(dask.config.get(LIMIT, None), limit)
         cupy_setup.release_generators_without_gil()
-        device_arrays.register(Staging())
+        wire.register(Staging())
         cupy_setup.register_in_every_lookup()
 
 

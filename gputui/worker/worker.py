@@ -20,7 +20,7 @@ import distributed
 import numpy
 from distributed.worker import DEFAULT_METRICS
 
-from gputui.engine import device_arrays
+from gputui.engine import wire
 from gputui.engine.overrides import overriding
 from gputui.engine.tls import security
 from gputui.model.plan import WorkerSpec
@@ -139,7 +139,7 @@ async def _serve(order: ForkWorker, credentials: Credentials, reports: int, agen
     given, spec = dask.config.get("distributed.worker.resources"), order.spec
     device = Device(order, target_bytes(spec.memory_limit_bytes)) if spec.device_uuid else None
     transfers.set_up(device=spec.device_uuid or "")
-    device_arrays.register_torch()
+    wire.register_torch()
     worker = Worker(
         order.scheduler_address,
         name=spec.name,

@@ -14,7 +14,7 @@ import pytest
 
 from gputui.agent.gpu.watch import DeviceWatch
 from gputui.engine.tls import security
-from gputui.head.certificate import make_certificate
+from gputui.head.scheduler_process import make_certificate
 from gputui.protocol.agent import Credentials
 from tests.agent.driving import Driver, Scheduler
 from tests.processes import processes_of

@@ -8,8 +8,8 @@ from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest
 from tornado.websocket import websocket_connect
 
 from gputui.errors import HeadError
-from gputui.head.certificate import make_certificate
 from gputui.head.scheduler.scheduler import Scheduler
+from gputui.head.scheduler_process import make_certificate
 from gputui.protocol.scheduler import ConfigureScheduler
 
 

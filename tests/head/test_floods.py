@@ -9,7 +9,7 @@ import pytest
 from distributed import Client
 
 from gputui.client.head_connection import security
-from gputui.head.log_file import log_folder
+from gputui.head.__main__ import log_folder
 from tests.clusters import Clusters
 from tests.system.parts import parts_of
 

@@ -14,7 +14,7 @@ import asyncio, contextlib, sys
 from concurrent.futures import ThreadPoolExecutor
 from gputui.fleet.deploy import start_agent
 from gputui.fleet.stages import FleetSettings
-from gputui.head import certificate
+from gputui.head.scheduler_process import make_certificate
 from gputui.model.hosts import Host
 
 class Watch:
@@ -25,7 +25,7 @@ class Watch:
 
 sys.meta_path.insert(0, Watch())
 with ThreadPoolExecutor(1) as alone:  # in turn: any import without the lock is seen
-    alone.submit(certificate.make_certificate).result()
+    alone.submit(make_certificate).result()
 opener = start_agent.AgentOpener(FleetSettings("test"))
 with contextlib.suppress(AttributeError):  # once it has imported
     asyncio.run(opener.connect(Host("gpu-a"), None))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gputui.head.log_file import KEPT_S, LogFile, log_folder, log_to_file
+from gputui.head.__main__ import KEPT_S, LogFile, log_folder, log_to_file
 
 
 def write(log: LogFile, text: str) -> None:
@@ -36,7 +36,7 @@ def test_only_its_user_may_read_a_log_after_a_rotation_too(tmp_path: Path) -> No
 
 def test_what_is_printed_follows_the_log_into_its_next_file(tmp_path: Path) -> None:
     program = (
-        "import logging, os, sys; from pathlib import Path; from gputui.head.log_file import *;"
+        "import logging, os, sys; from pathlib import Path; from gputui.head.__main__ import *;"
         "log = LogFile(Path(sys.argv[1]), file_bytes=50); log.take_output();"
         "logging.basicConfig(handlers=[log], format='%(message)s');"
         "logging.warning('x' * 40); logging.warning('y' * 40); os.write(2, b'printed')"

@@ -11,9 +11,9 @@ import pytest
 
 from gputui.client.head_connection import HeadConnection
 from gputui.errors import HeadError
-from gputui.head.certificate import make_certificate
 from gputui.head.head import Head
 from gputui.head.requests import head_of
+from gputui.head.scheduler_process import make_certificate
 from gputui.process.background import Background
 from gputui.protocol.frontend import Scale
 from gputui.protocol.scheduler import ConfigureScheduler, FromScheduler

@@ -11,9 +11,8 @@ import pytest
 from distributed import Client, Worker, get_worker
 
 from gputui.engine.tls import security
-from gputui.head.certificate import make_certificate
-from gputui.head.scheduler.reporter import Reporter, count
-from gputui.head.scheduler.scheduler import Scheduler
+from gputui.head.scheduler.scheduler import Reporter, Scheduler, count
+from gputui.head.scheduler_process import make_certificate
 from gputui.model.usage import Way
 from gputui.protocol.scheduler import (
     ConfigureScheduler,

@@ -16,7 +16,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from gputui.model.failure import Failure
 from gputui.model.readings import DeviceProcess, DeviceReading, HostReading, Owner
 from gputui.model.snapshot import (
     ClusterState,
@@ -34,6 +33,7 @@ from gputui.model.snapshot import (
     WorkerState,
     WorkerStatus,
 )
+from gputui.model.usage import Failure
 from gputui.protocol.frontend import (
     Done,
     EventHappened,

@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 
 from gputui.demo.cluster import Demo
-from gputui.head.certificate import make_certificate
+from gputui.head.scheduler_process import make_certificate
 from gputui.protocol.agent import (
     Credentials,
     Telemetry,

@@ -7,9 +7,9 @@ import pytest
 from rich.cells import cell_len
 
 from gputui import presets
-from gputui.model.failure import Failure
 from gputui.model.readings import DeviceProcess, Owner
 from gputui.model.snapshot import HostState, RunState, RunStatus, Snapshot
+from gputui.model.usage import Failure
 from gputui.presets import Preset
 from gputui.protocol.frontend import SnapshotTaken
 from gputui.protocol.shared import Refused

@@ -4,7 +4,6 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from gputui.model.failure import Failure
 from gputui.model.readings import DeviceProcess, Owner
 from gputui.model.snapshot import (
     HostState,
@@ -13,6 +12,7 @@ from gputui.model.snapshot import (
     Snapshot,
     WorkerState,
 )
+from gputui.model.usage import Failure
 from gputui.protocol.frontend import CancelRun, Done, SnapshotTaken, StartRun
 from gputui.protocol.shared import Refused
 from gputui.tui.dialogs import Dialog

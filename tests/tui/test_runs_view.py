@@ -13,9 +13,8 @@ from textual.events import AppBlur, AppFocus
 from textual.pilot import Pilot
 
 from gputui.errors import RunError
-from gputui.model.failure import Failure
 from gputui.model.snapshot import Event, RunState, RunStatus, Severity, Snapshot, TaskGroupStatus
-from gputui.model.usage import Usage
+from gputui.model.usage import Failure, Usage
 from gputui.protocol.frontend import Done, EventHappened, SnapshotTaken, StartRun
 from gputui.runs import Recording, new_record, recorded
 from gputui.runs.records import log_tail

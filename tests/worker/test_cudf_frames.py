@@ -10,7 +10,7 @@ import pytest
 from dask.sizeof import sizeof
 from distributed.protocol.serialize import dask_deserialize, dask_serialize
 
-from gputui.engine import device_arrays
+from gputui.engine import wire
 from gputui.worker.memory import DeviceMemory, device_bytes
 
 
@@ -84,10 +84,10 @@ def cudf(monkeypatch: pytest.MonkeyPatch) -> None:
     for registry in (sizeof, dask_serialize, dask_deserialize):
         monkeypatch.setattr(registry, "_lazy", dict(registry._lazy))
         monkeypatch.setattr(registry, "_lookup", dict(registry._lookup))
-    monkeypatch.setattr(device_arrays, "_staging", None)
-    monkeypatch.setattr(device_arrays, "on_host", lambda buffer: buffer.data.copy())
-    monkeypatch.setattr(device_arrays, "on_device", lambda view: Buffer(np.asarray(view).copy()))
-    device_arrays.register(SimpleNamespace(device=SimpleNamespace(synchronize=lambda: None)))
+    monkeypatch.setattr(wire, "_staging", None)
+    monkeypatch.setattr(wire, "on_host", lambda buffer: buffer.data.copy())
+    monkeypatch.setattr(wire, "on_device", lambda view: Buffer(np.asarray(view).copy()))
+    wire.register(SimpleNamespace(device=SimpleNamespace(synchronize=lambda: None)))
 
 
 def test_a_frame_counts_with_all_its_columns_and_its_index() -> None:

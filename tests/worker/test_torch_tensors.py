@@ -50,9 +50,9 @@ sys.modules["torch"] = torch
 
 PROGRAM = """
 from distributed.protocol.serialize import deserialize, serialize
-from gputui.engine import device_arrays
+from gputui.engine import wire
 
-device_arrays.register_torch()
+wire.register_torch()
 array = np.arange(6.0)
 # What arrives first has come from a client without gputui.
 inner, frames = serialize(array)

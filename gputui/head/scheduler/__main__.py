@@ -18,8 +18,7 @@ from gputui.process.search_path import add_task_path
 from gputui.protocol.shared import DUMP_SIGNAL
 
 if TYPE_CHECKING:
-    from gputui.head.scheduler.reporter import Reporter
-    from gputui.head.scheduler.scheduler import Scheduler
+    from gputui.head.scheduler.scheduler import Reporter, Scheduler
 
 
 def main() -> None:
@@ -39,8 +38,7 @@ async def _run(output_descriptor: int) -> None:
     import dask.config
 
     from gputui.engine import tls
-    from gputui.head.scheduler.reporter import HeadChannel, Reporter, close_quickly
-    from gputui.head.scheduler.scheduler import Scheduler
+    from gputui.head.scheduler.scheduler import HeadChannel, Reporter, Scheduler, close_quickly
     from gputui.protocol.scheduler import ConfigureScheduler, SchedulerStarted, ToScheduler
     from gputui.protocol.streams import SocketStream
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from gputui.model import series
-from gputui.model.claim_text import claim_text
-from gputui.model.readings import DeviceProcess, DeviceReading, Owner
+from gputui.model.readings import DeviceProcess, DeviceReading, Owner, claim_text
 from gputui.model.series import Span
 from gputui.model.slots import Slot, wrong_device
 from gputui.model.snapshot import HostStatus, WorkerStatus

@@ -7,8 +7,15 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from gputui.model.claim_text import claim_text, used_since
-from gputui.model.readings import DeviceReading, Owner, in_use, is_free, users
+from gputui.model.readings import (
+    DeviceReading,
+    Owner,
+    claim_text,
+    in_use,
+    is_free,
+    used_since,
+    users,
+)
 from gputui.tui.rendering import Line, Part
 from gputui.tui.rendering.format import MISSING, age, safe
 

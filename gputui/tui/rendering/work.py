@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from gputui.model.failure import Failure
 from gputui.model.series import Metric
 from gputui.model.snapshot import (
     RunState,
@@ -19,6 +18,7 @@ from gputui.model.snapshot import (
     TaskGroupStatus,
     WorkerState,
 )
+from gputui.model.usage import Failure
 from gputui.runs.text import differences, usage_facts
 from gputui.runs.text import text as result_text
 from gputui.tui.rendering import Line, Part, fitted, gauge, wrapped

@@ -27,7 +27,7 @@ import cloudpickle
 import numpy as np
 from dask.sizeof import sizeof
 
-from gputui.engine.device_arrays import buffer_on_host, on_device, on_host
+from gputui.engine.wire import buffer_on_host, on_device, on_host
 from gputui.model.usage import Way
 from gputui.worker.cuda import driver
 from gputui.worker.transfers.cuda_ipc import DEVICE_FROM_BYTES, Loan, MappedBytes, mappings

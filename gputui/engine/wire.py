@@ -1,4 +1,4 @@
-"""Arrays of a GPU on Dask's wire: how large they are, how they leave a device and come to one.
+"""What gputui sends in its own way over Dask's wire: arrays of a GPU, and tasks.
 
 - CuPy's: Dask's own way (distributed 2026.8, `distributed.protocol.cupy`) needs Numba or RMM at the
   receiving end.
@@ -10,11 +10,19 @@
   register its own as soon as a first tensor arrives.
 
 All headers are those that Dask and cuDF write and read, so that either end may be without gputui.
+
+A task is pickled into its message by Dask. A worker that cannot import the function's module fails
+to read that message and ends, and so do those that get the task next: after four of them the client
+sees KilledWorker (distributed 2026.8; under a nanny it may wait for ever). Here what went wrong is
+what the task raises.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
+from dask._task_spec import Task
 from dask.sizeof import sizeof
+from distributed.protocol import pickle
 from distributed.protocol.serialize import (
     dask_deserialize,
     dask_serialize,
@@ -192,3 +200,36 @@ def _receive_parameter(header: dict[str, Any], frames: list[Any]) -> Any:
 
     tensor = deserialize(header["sub-header"], frames)
     return torch.nn.Parameter(data=tensor, requires_grad=header["requires_grad"])
+
+
+HINT = (
+    "a worker could not load this task: install what it needs on every host, "
+    "or send the modules of a folder with gputui.send_modules(client, folder)"
+)
+
+
+class SentTask:
+    """Pickles as a task that is loaded on arrival."""
+
+    __slots__ = ("_task",)
+
+    def __init__(self, task: Any) -> None:
+        self._task = task
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        buffers: list[Any] = []
+        data = pickle.dumps(self._task, buffer_callback=buffers.append)
+        return load, (self._task.key, data, buffers)
+
+
+def load(key: Any, data: bytes, buffers: Sequence[Any]) -> Any:
+    """Return the task, or one that raises why it cannot be read."""
+    try:
+        return pickle.loads(data, buffers=buffers)
+    except Exception as error:
+        error.add_note(HINT)
+        return Task(key, _fail, error)
+
+
+def _fail(error: Exception) -> None:
+    raise error
