@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 
 from gputui.client.head_connection import HeadConnection
 from gputui.client.start import HeadProcess, spawn_head
+from gputui.model.series import HistoryTaken
 from gputui.model.snapshot import Event, Snapshot, WorkerStatus
 from gputui.protocol.frontend import (
     Asked,
     AwaitWorkers,
     EventHappened,
-    HistoryTaken,
     SnapshotTaken,
     Stopped,
 )

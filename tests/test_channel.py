@@ -18,7 +18,7 @@ from gputui.protocol.agent import MARKER, FromAgent, Ping, Pong, Telemetry, ToAg
 from gputui.protocol.channel import MAX_FLOODS
 from gputui.protocol.frontend import Done, FromFrontend, Restart, Stop, SubscribeLogs, ToFrontend
 from gputui.protocol.shared import LogLines, Refused
-from gputui.protocol.streams import Deflated, MemoryStream, SocketStream, memory_streams
+from gputui.protocol.streams import MemoryStream, SocketStream, deflating, memory_streams
 from gputui.protocol.typed_codec import TypedChannel, encode, memory_pair
 
 AnyChannel = TypedChannel[Any, Any]
@@ -319,7 +319,7 @@ async def test_a_compressed_channel_says_the_same_in_a_tenth_of_the_bytes() -> N
 async def test_what_came_with_the_line_before_is_decompressed_too() -> None:
     one, other = memory_streams()
     receiver = AnyChannel(other, FromAgent)
-    one.write(encode(Pong(1)) + Deflated()(encode(Trouble("\n\n" * 99)) + encode(Pong(2))))
+    one.write(encode(Pong(1)) + deflating()(encode(Trouble("\n\n" * 99)) + encode(Pong(2))))
     assert await receiver.receive() == Pong(1)
     receiver.decompress()
     assert [await receiver.receive(), await receiver.receive()] == [Trouble("\n\n" * 99), Pong(2)]
@@ -329,7 +329,7 @@ async def test_what_came_with_the_line_before_is_decompressed_too() -> None:
 async def test_a_few_bytes_that_would_fill_memory_are_refused_as_they_expand() -> None:
     one, other = memory_streams()
     receiver = AnyChannel(other, FromAgent)
-    one.write(encode(Pong(1)) + Deflated()(b'["Trouble",{"text":"' + b"x" * 2**26))
+    one.write(encode(Pong(1)) + deflating()(b'["Trouble",{"text":"' + b"x" * 2**26))
     assert await receiver.receive() == Pong(1)
     receiver.decompress()
     tracemalloc.start()

@@ -43,7 +43,6 @@ from gputui.protocol.agent import (
     Credentials,
     EndClaims,
     Examine,
-    Examined,
     FollowLogs,
     FromAgent,
     KnowFrontends,
@@ -301,7 +300,7 @@ class Supervisor:
             case FollowLogs():
                 self._workers.follow(message)
             case Examine():
-                self.send(Examined(await self._workers.examine(self._configure.host)))
+                self.send(await self._workers.examine(self._configure.host))
             case SendFolder():
                 self.send(await self._programs.folders.take(message))
             case StartProgram():

@@ -28,7 +28,6 @@ from gputui.process.background import Background
 from gputui.protocol.agent import (
     Configure,
     Examine,
-    Examined,
     Facts,
     FollowLogs,
     FromAgent,
@@ -213,7 +212,7 @@ class SimulatedAgent:
             case Ping(number):
                 self.say(Pong(number))
             case Examine():
-                self.say(Examined(self.examined()))
+                self.say(self.examined())
             case StartWorkers(specs=specs):
                 for spec in specs:
                     self.start(spec)

@@ -33,7 +33,6 @@ from gputui.process.background import Background, words
 from gputui.protocol.agent import (
     Claimed,
     Examine,
-    Examined,
     Facts,
     FromAgent,
     Shutdown,
@@ -186,8 +185,8 @@ class FleetHost:
 
     async def examine(self) -> ExaminedHost:
         """Have the agent examine its workers; raises TimeoutError where it is not connected."""
-        examined: Examined = await self.ask_agent(Examine())
-        return replace(examined.found, host=self.name)
+        examined: ExaminedHost = await self.ask_agent(Examine())
+        return replace(examined, host=self.name)
 
     def retry(self) -> None:
         """Try a failed host again, or one that is reconnecting at once."""

@@ -17,6 +17,7 @@ from typing import Any, NoReturn, Protocol
 from gputui.errors import ProtocolError
 from gputui.fleet.stages import FleetSettings, Stages
 from gputui.model.bounds import LAST_LINES, Line, Moment, Name
+from gputui.model.examination import ExaminedHost
 from gputui.model.hosts import Host
 from gputui.process.background import together
 from gputui.process.child import Child
@@ -24,7 +25,6 @@ from gputui.protocol.agent import (
     AgentEnding,
     Configure,
     Examine,
-    Examined,
     Facts,
     FromAgent,
     KeepLease,
@@ -60,7 +60,7 @@ READINGS = (
     Reached,
     Listening,
     FolderTaken,
-    Examined,
+    ExaminedHost,
     Telemetry,
     LogLines,
     ProgramOutput,
@@ -68,7 +68,7 @@ READINGS = (
 )
 """What comes all the time; everything else an agent reports is an event, or makes one."""
 Order = Reach | Listen | SendFolder | Examine
-Answer = Reached | Listening | FolderTaken | Examined
+Answer = Reached | Listening | FolderTaken | ExaminedHost
 EVENTS_AT_ONCE = 2_000
 EVENTS_PER_S = 100
 """No agent may report more: all workers of a large host start, crash and start again within it, and
@@ -310,7 +310,7 @@ class AgentSession:
         match message:
             case Pong():
                 pass
-            case Reached() | Listening() | FolderTaken() | Examined():
+            case Reached() | Listening() | FolderTaken() | ExaminedHost():
                 if (asked := self._asked.pop(_asked(message), None)) is not None:
                     asked.set_result(message)
             case AgentEnding():

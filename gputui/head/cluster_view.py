@@ -11,13 +11,12 @@ import contextlib
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from gputui.head.server import FrontendConnection, FrontendServer
 from gputui.model.alarms import SERIOUS, AlarmKind, Alarms
 from gputui.model.readings import Owner, xid_words
-from gputui.model.series import FINE_S, NOTHING, Row, of_device, of_host, of_worker
+from gputui.model.series import FINE_S, NOTHING, HistoryTaken, Row, of_device, of_host, of_worker
 from gputui.model.slots import Slot, slots_of
 from gputui.model.snapshot import (
     HostState,
@@ -27,7 +26,7 @@ from gputui.model.snapshot import (
     WorkerState,
     WorkerStatus,
 )
-from gputui.protocol.frontend import HistoryTaken, SnapshotTaken
+from gputui.protocol.frontend import SnapshotTaken
 
 if TYPE_CHECKING:
     from gputui.model.history import History
@@ -141,7 +140,7 @@ class RecentHistory:
         """Yield the history, a message a host."""
         for host in tuple(self._keys):
             if (keys := self._keys.get(host)) is not None:
-                yield HistoryTaken(**asdict(self._make().taken(host, keys)))
+                yield self._make().taken(host, keys)
 
     async def send_to(self, frontend: FrontendConnection) -> None:
         """Send the history, a host at a time, no faster than the frontend reads."""

@@ -18,8 +18,8 @@ from gputui.model.series import (
     FINE_ROWS,
     FINE_S,
     MEAN_OF,
+    HistoryTaken,
     Metric,
-    Past,
     Row,
     Span,
 )
@@ -78,7 +78,7 @@ class History:
         self._places: dict[str, int] = {}
         self._counted = 0
         """How many of the first keys the means are of."""
-        self._unplaced: list[Past] = []
+        self._unplaced: list[HistoryTaken] = []
         """What came before the first reading."""
 
     def add(self, at: float, keys: tuple[str, ...], rows: Sequence[Row], counted: int = 0) -> None:
@@ -98,7 +98,7 @@ class History:
         for taken in unplaced:
             self.begin(taken)
 
-    def begin(self, taken: Past) -> None:
+    def begin(self, taken: HistoryTaken) -> None:
         """Take in what a head kept of a host, but for what was read here since the first reading.
 
         Of keys that are not read here nothing is kept.
@@ -117,11 +117,11 @@ class History:
                 self._fine.put_before(self._places[key], fine[:, number])
                 self._coarse.put_before(self._places[key], coarse[:, number])
 
-    def taken(self, host: str, keys: tuple[str, ...]) -> Past:
+    def taken(self, host: str, keys: tuple[str, ...]) -> HistoryTaken:
         """Return all that is kept of these keys, which are a host's."""
         places = [self._places[key] for key in keys]
         kept = [ring.newest(ring.rows, places) for ring in (self._fine, self._coarse)]
-        return Past(
+        return HistoryTaken(
             host=host,
             keys=keys,
             fine_at=self._fine.at,

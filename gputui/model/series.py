@@ -43,9 +43,10 @@ NOTHING: Row = (None,) * len(Metric)
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
-    """Earlier readings of a host and what is on it.
+class HistoryTaken:
+    """Earlier readings of a host and what is on it; a screen gets one for each host.
 
+    Later rows are for the screen to add, from its snapshots.
     `values` are float16 in base64, NaN where nothing was read: (rows, keys, metrics), the fine rows
     first, the oldest of each first.
     """

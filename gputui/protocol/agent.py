@@ -182,7 +182,7 @@ class FollowLogs:
 
 @dataclass(frozen=True, slots=True)
 class Examine:
-    """Examine the workers and the host; answered by `Examined` within some 2 s."""
+    """Examine the workers and the host; answered by `ExaminedHost` within some 2 s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,13 +337,6 @@ class Claimed:
 
 
 @dataclass(frozen=True, slots=True)
-class Examined:
-    """The answer to `Examine`."""
-
-    found: ExaminedHost
-
-
-@dataclass(frozen=True, slots=True)
 class ProcessEnded:
     """A process has ended whose GPUs were claimed for it; they are released."""
 
@@ -415,7 +408,7 @@ FromAgent = (
     | Listening
     | Claimed
     | ProcessEnded
-    | Examined
+    | ExaminedHost
     | ForkserverReady
     | WorkerStarted
     | WorkerReady

@@ -31,7 +31,7 @@ from gputui.model.bounds import LAST_LINE_CHARS, LAST_LINES
 from gputui.process.background import Background
 from gputui.protocol import codec
 from gputui.protocol.shared import Delivery, LogLines, Refused
-from gputui.protocol.streams import ByteStream, Deflated, Lines
+from gputui.protocol.streams import ByteStream, Lines, deflating
 
 logger = logging.getLogger(__name__)
 
@@ -115,7 +115,7 @@ class Channel(Generic[Sent, Received]):
 
     def compress(self) -> None:
         """Compress all later messages; the peer must call `decompress`."""
-        self._deflate = Deflated()
+        self._deflate = deflating()
 
     def decompress(self) -> None:
         """Decompress everything after the last line read."""

@@ -28,7 +28,7 @@ from gputui.model.bounds import (
     SmallNumber,
 )
 from gputui.model.examination import ExaminedHost, ExaminedScheduler
-from gputui.model.series import Past
+from gputui.model.series import HistoryTaken
 from gputui.model.snapshot import Event, HostStatus, RunStatus, Session, Snapshot, WorkerStatus
 from gputui.protocol import VERSION
 from gputui.protocol.codec import to_line
@@ -271,14 +271,6 @@ class SnapshotTaken:
     delivery: ClassVar[Delivery] = Delivery.LATEST
 
     snapshot: Snapshot
-
-
-@dataclass(frozen=True, slots=True)
-class HistoryTaken(Past):
-    """Earlier readings of a host and its GPUs; one for each host follows `Attached` to a screen.
-
-    Later rows are for the frontend to add, from its snapshots.
-    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ import asyncio
 import os
 import zlib
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -180,15 +181,10 @@ def memory_streams() -> tuple[MemoryStream, MemoryStream]:
     return one, other
 
 
-class Deflated:
-    """Compresses line after line."""
-
-    def __init__(self) -> None:
-        self._stream = zlib.compressobj(LEVEL, wbits=WINDOW_BITS)
-
-    def __call__(self, line: bytes) -> bytes:
-        """Compress a line."""
-        return self._stream.compress(line) + self._stream.flush(zlib.Z_SYNC_FLUSH)
+def deflating() -> Callable[[bytes], bytes]:
+    """Return what compresses line after line."""
+    stream = zlib.compressobj(LEVEL, wbits=WINDOW_BITS)
+    return lambda line: stream.compress(line) + stream.flush(zlib.Z_SYNC_FLUSH)
 
 
 class Inflated:

@@ -160,6 +160,7 @@ class ScreenApp(Frame):
 
     def take(self, message: "ToFrontend | HeadError | None") -> None:
         """Process a message of the head; None is that it was met, and may be another."""
+        from gputui.model import series
         from gputui.protocol import frontend, shared
 
         match message:
@@ -180,7 +181,7 @@ class ScreenApp(Frame):
             case shared.LogLines():
                 self.live.logs.add(message)
                 self.redraw()
-            case frontend.HistoryTaken():
+            case series.HistoryTaken():
                 self.live.history.begin(message)
             case frontend.Asked():
                 self.person.hear(message)

@@ -12,7 +12,7 @@ import pytest
 
 from gputui.agent.examining import by_py_spy
 from gputui.model.examination import ExaminedHost
-from gputui.protocol.agent import Examine, Examined
+from gputui.protocol.agent import Examine
 from tests.agent.driving import Driver, client_of, start_worker
 
 DUMP = """[{"thread_id": 9, "thread_name": null, "owns_gil": true, "frames": [
@@ -89,7 +89,7 @@ async def test_a_host_on_which_no_thread_can_start_is_examined_and_says_so(
         async with asyncio.timeout(30):
             while not found.tasks_full:
                 driver.send(Examine())
-                found = (await driver.wait_for(Examined)).found
+                found = await driver.wait_for(ExaminedHost)
         assert found.tasks_full.endswith(" of 200")
         assert found.workers[0].answered
         del task

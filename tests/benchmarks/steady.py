@@ -31,7 +31,7 @@ from gputui.model.readings import (
     Note,
     Owner,
 )
-from gputui.model.series import COARSE_ROWS, FINE_ROWS, Metric
+from gputui.model.series import COARSE_ROWS, FINE_ROWS, HistoryTaken, Metric
 from gputui.model.snapshot import (
     ClusterState,
     HostStatus,
@@ -43,7 +43,6 @@ from gputui.model.snapshot import (
 from gputui.protocol.frontend import (
     EventHappened,
     FromFrontend,
-    HistoryTaken,
     SnapshotTaken,
     SubscribeLogs,
     ToFrontend,

@@ -25,7 +25,7 @@ from gputui.agent.gpu.telemetry import TelemetryReader
 from gputui.agent.gpu.watch import DeviceWatch
 from gputui.agent.packages import installed
 from gputui.protocol.codec import encode
-from gputui.protocol.streams import Deflated
+from gputui.protocol.streams import deflating
 
 FAKES = Path(__file__).parent.parent / "fakes"
 WORKERS = 8
@@ -87,7 +87,7 @@ def sleepers() -> Iterator[dict[str, int]]:
 def telemetry_cost(watches: list[DeviceWatch], pids: dict[str, int], seconds: int) -> Cost:
     """Read once a second for so many seconds, all threads of this process counted."""
     reader = TelemetryReader(watches[0])
-    waits_s, sent, deflate = [], 0, Deflated()
+    waits_s, sent, deflate = [], 0, deflating()
     deflate(encode(reader.read(pids)))
     time.sleep(1)
     began_s, began_cpu_s = time.perf_counter(), time.process_time()

@@ -30,7 +30,7 @@ from gputui.process.lifetime import look_rarely
 from gputui.protocol import codec, typed_codec
 from gputui.protocol.agent import FromAgent, Telemetry, WorkerReady
 from gputui.protocol.frontend import SnapshotTaken, ToFrontend
-from gputui.protocol.streams import Deflated, Inflated
+from gputui.protocol.streams import Inflated, deflating
 from tests.benchmarks.fleet import VARIANTS, Agent, counts_of, host_names
 from tests.fleet.simulated import Head
 
@@ -47,7 +47,7 @@ class Wire:
     ) -> None:
         self._encode = encode
         self._receives = receives
-        self._deflate = Deflated() if compressed else None
+        self._deflate = deflating() if compressed else None
         self._inflate = Inflated(b"")
         self.costs: list[tuple[float, float, int]] = []
         """For each message: µs to make its line, µs to make a message of it, bytes."""

@@ -29,7 +29,7 @@ from gputui.protocol.agent import (
     ToAgent,
 )
 from gputui.protocol.codec import decode, encode
-from gputui.protocol.streams import Deflated
+from gputui.protocol.streams import deflating
 
 deflate = bytes
 saying = threading.Lock()
@@ -52,7 +52,7 @@ def play() -> None:
     os.write(1, MARKER + b"\n")
     configure = decode(sys.stdin.buffer.readline(), Configure)
     global deflate
-    deflate = Deflated() if configure.compressed else bytes
+    deflate = deflating() if configure.compressed else bytes
     wishes = json.loads(dict(configure.env).get("STANDIN", "{}"))
     if wishes.get("mute"):
         sys.stdin.read()

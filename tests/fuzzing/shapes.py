@@ -8,9 +8,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from gputui.model.bounds import LAST_MOMENT
-from gputui.model.series import NOTHING
+from gputui.model.series import NOTHING, HistoryTaken
 from gputui.protocol.codec import apart, hints_of
-from gputui.protocol.frontend import HistoryTaken
 from gputui.protocol.typed_codec import encode
 from tests.series import packed
 

@@ -38,7 +38,7 @@ from gputui.protocol.agent import (
     WorkerReady,
 )
 from gputui.protocol.shared import LogLines
-from gputui.protocol.streams import Deflated
+from gputui.protocol.streams import deflating
 from gputui.protocol.typed_codec import decode, encode
 
 MIB = 2**20
@@ -224,7 +224,7 @@ def start_agent(*devices: DeviceReading, **packages: str) -> None:
     write(MARKER + b"\n")
     global deflate
     configure = decode(until(b'["Configure"'), ToAgent)
-    deflate = Deflated() if configure.compressed else bytes
+    deflate = deflating() if configure.compressed else bytes
     say(facts(*devices, **packages))
 
 

@@ -13,7 +13,7 @@ from gputui.head.broadcasts import EVENTS_BYTES_EACH, EventLog
 from gputui.head.cluster_view import RecentHistory
 from gputui.head.server import FrontendConnection
 from gputui.model.readings import DeviceReading, HostReading
-from gputui.model.series import Metric
+from gputui.model.series import HistoryTaken, Metric
 from gputui.model.snapshot import (
     HostState,
     HostStatus,
@@ -23,7 +23,7 @@ from gputui.model.snapshot import (
     WorkerStatus,
 )
 from gputui.protocol.channel import QUEUE_BYTES
-from gputui.protocol.frontend import Attach, EventHappened, FromFrontend, HistoryTaken, ToFrontend
+from gputui.protocol.frontend import Attach, EventHappened, FromFrontend, ToFrontend
 from gputui.protocol.typed_codec import decode, encode, memory_pair
 from tests.clusters import Clusters
 

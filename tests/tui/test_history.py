@@ -9,9 +9,18 @@ import pytest
 
 from gputui.errors import ProtocolError
 from gputui.model.readings import DeviceReading, HostReading
-from gputui.model.series import MEAN_OF, NOTHING, Metric, Span, of_device, of_host, of_worker
+from gputui.model.series import (
+    MEAN_OF,
+    NOTHING,
+    HistoryTaken,
+    Metric,
+    Span,
+    of_device,
+    of_host,
+    of_worker,
+)
 from gputui.model.snapshot import WorkerState, WorkerStatus
-from gputui.protocol.frontend import HistoryTaken, ToFrontend
+from gputui.protocol.frontend import ToFrontend
 from gputui.protocol.typed_codec import decode, encode
 from gputui.tui.rendering.format import NO_DOTS
 from gputui.tui.watched import Watched

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
 
+from gputui.errors import UsageError
 from gputui.fleet.addresses import bracketed
 from gputui.process.child import ending, run
 
@@ -236,10 +237,6 @@ def _separate(text: str, is_there: Callable[[str], bool]) -> Iterator[str]:
         del words[:count]
 
 
-class ConfigurationError(Exception):
-    """The SSH configuration cannot be used; the message is ssh's own."""
-
-
 @dataclass(frozen=True, slots=True)
 class Destination:
     """A destination, as ssh takes it: `ssh [-F file] [-J jumps] [-l user] [-p port] name`."""
@@ -268,17 +265,17 @@ async def route(
 
     The last one is for a `command` there. Of several jump hosts ssh takes the last one with
     those before it as its own: `ssh -J a,b c` is `ssh -J a b`, and then `c`. Raises
-    ConfigurationError, for a loop too.
+    UsageError, for a loop too.
     """
     on_the_way = (*behind, destination)
     loop = f"ProxyJump goes in a loop: {' → '.join(each.name for each in on_the_way)}"
     if destination in behind:
-        raise ConfigurationError(loop)
+        raise UsageError(loop)
     try:
         configuration = await _evaluate(destination, here, command)
-    except ConfigurationError as error:
+    except UsageError as error:
         if "jumphost loop" in str(error):
-            raise ConfigurationError(f"{loop} → {destination.name}") from None
+            raise UsageError(f"{loop} → {destination.name}") from None
         raise
     if not configuration.jumps:
         return (configuration,)
@@ -301,11 +298,11 @@ async def _evaluate(destination: Destination, here: Here, command: str) -> SshCo
 
 async def _ssh_g(*arguments: str) -> str:
     if not (ssh := shutil.which("ssh")):
-        raise ConfigurationError("OpenSSH's client (`ssh`, `ssh-keygen`) is not installed here")
+        raise UsageError("OpenSSH's client (`ssh`, `ssh-keygen`) is not installed here")
     ended = await run([ssh, "-T", "-G", *arguments])
     if ended.status:
         said = "; ".join(ended.last_log_lines)
-        raise ConfigurationError(said or f"`ssh -G` {ending(ended.status)}")
+        raise UsageError(said or f"`ssh -G` {ending(ended.status)}")
     return ended.output
 
 

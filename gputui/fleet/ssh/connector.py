@@ -20,10 +20,9 @@ from typing import Any
 
 import asyncssh
 
-from gputui.errors import HostError
+from gputui.errors import HostError, UsageError
 from gputui.fleet.ssh.configuration import (
     FAMILIES,
-    ConfigurationError,
     Destination,
     Route,
     SshConfiguration,
@@ -84,7 +83,7 @@ class Connector:
         async with self._turns, stages.enter(HostState.RESOLVING, late, hint, bound_s=bound_s):
             try:
                 way = await route(destination, self._here, command)
-            except ConfigurationError as error:
+            except UsageError as error:
                 reason = f"{self._here.file or 'the SSH configuration'}: {error}"
                 raise stages.error(reason, CONFIGURATION_HINT) from error
         return await self._reach(way, stages)
