@@ -9,7 +9,7 @@ only; nothing here knows of frontends.
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 
 from gputui.fleet.checks import chosen_devices
@@ -227,10 +227,6 @@ class Fleet:
         for name in names:
             self._tasks.start(self._remove_host(name), f"removing {name}")
 
-    def restart(self, names: Collection[str]) -> None:
-        """End workers and start them again."""
-        self.worker_table.restart(names)
-
     def retry(self, names: Iterable[str]) -> tuple[str, ...]:
         """Try hosts again that failed or are not reached; returns which."""
         hosts = [self._hosts[name] for name in names]
@@ -277,7 +273,7 @@ class Fleet:
         """
         self.scheduler_wanted.set()
         if self._scheduler_port.done():
-            self.restart(self.worker_table.staying)
+            self.worker_table.restart(self.worker_table.staying)
         else:
             self._scheduler_port.set_result(port)
 

@@ -39,7 +39,6 @@ REST = 8
 encoding it is part of that pause."""
 HISTORY_AFTER_S = 0.2
 """Delay before the history: the frontend draws the present state first."""
-ALARMS_INTERVAL_S = 2.0
 RECORDED_ELSEWHERE = frozenset(
     {AlarmKind.FAILED, AlarmKind.SILENT, AlarmKind.CRASHED, AlarmKind.CRASH_LOOP}
 )
@@ -54,9 +53,8 @@ class ClusterView:
     ) -> None:
         self._snapshot, self._server, self._alarms = snapshot, server, alarms
         self._sequence = 0
-        self._alarms_due = 0.0
         self.newest: Snapshot | None = None
-        """The last one that was taken, two seconds ago at most."""
+        """The last one that was taken, a second ago at most."""
         self.changed = asyncio.Event()
         """Set when a state is another now, and when a frontend begins to look."""
 
@@ -73,17 +71,12 @@ class ClusterView:
                     await self.changed.wait()
 
     def show(self) -> None:
-        """Take a snapshot where anybody looks, send it, and look for alarms now and then."""
-        looking = [frontend for frontend in self._server.frontends if frontend.snapshots]
-        alarms_due = time.monotonic() >= self._alarms_due
-        if not looking and not alarms_due:
-            return
+        """Take a snapshot, send it to those who look, and look for alarms."""
         snapshot = self.take()
-        for frontend in looking:
-            frontend.send(SnapshotTaken(snapshot))
-        if alarms_due:
-            self._alarms_due = time.monotonic() + ALARMS_INTERVAL_S
-            self._alarms.look(snapshot)
+        for frontend in self._server.frontends:
+            if frontend.snapshots:
+                frontend.send(SnapshotTaken(snapshot))
+        self._alarms.look(snapshot)
 
     def take(self) -> Snapshot:
         """Take a snapshot now."""

@@ -416,13 +416,17 @@ class Head:
             await self._work.close()
             self.metrics.close()
             self.view.show()
-            fleet = asyncio.ensure_future(self.fleet.stop())
-            others = self.scheduler.stop(), self.runs.stop(), self.notices.close()
-            parts = [*map(asyncio.ensure_future, others), fleet]
-            await asyncio.wait(parts)
-            for part in parts:
-                part.result()
-            if left := fleet.result():
+            *others, left = await asyncio.gather(
+                self.scheduler.stop(),
+                self.runs.stop(),
+                self.notices.close(),
+                self.fleet.stop(),
+                return_exceptions=True,
+            )
+            for failure in (*others, left):
+                if isinstance(failure, BaseException):
+                    raise failure
+            if left and isinstance(left, tuple):
                 text = "could not be reached to stop them; they end by themselves within"
                 text = f"{', '.join(left)} {text} {self.config.lease_s:g} s"
                 self.tell(Severity.WARNING, "cluster", "stopping", text)

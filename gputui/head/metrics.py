@@ -11,30 +11,20 @@ import contextlib
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
 from gputui.errors import HeadError
+from gputui.fleet.addresses import LOOPBACK
 from gputui.model.plain_text import safe
 from gputui.model.readings import DeviceReading, users
 from gputui.model.snapshot import HostStatus, Snapshot, WorkerStatus
 
 MIB = 2**20
-LOOPBACK = "127.0.0.1"
 OWN_HOST = re.compile(rb"^host: *(127\.0\.0\.1|localhost)(:\d+)? *\r$", re.I | re.M)
 """A page whose own name leads here, as DNS can be made to say, sends that name."""
 REQUEST_BYTES = 2**14
 REQUEST_S = 5.0
 ANSWER_S = 10.0
 """How long a reader may take for a request, and for its answer."""
-
-
-class Family(NamedTuple):
-    """A metric of GPUs."""
-
-    name: str
-    kind: str
-    help: str
-    value: Callable[[DeviceReading], float | None]
 
 
 def _in(value: float | None, unit: float) -> float | None:
@@ -46,24 +36,22 @@ def _free(device: DeviceReading) -> float | None:
     return None if total is None or used is None else (total - used) / MIB
 
 
-FAMILIES = (
-    Family("GPU_UTIL", "gauge", "GPU utilization (in %).", lambda d: d.utilization_percent),
-    Family(
-        "FB_USED", "gauge", "Framebuffer used (in MiB).", lambda d: _in(d.memory_used_bytes, MIB)
-    ),
-    Family("FB_FREE", "gauge", "Framebuffer free (in MiB).", _free),
-    Family("POWER_USAGE", "gauge", "Power draw (in W).", lambda d: d.power_w),
-    Family(
+FAMILIES: tuple[tuple[str, str, str, Callable[[DeviceReading], float | None]], ...] = (
+    ("GPU_UTIL", "gauge", "GPU utilization (in %).", lambda d: d.utilization_percent),
+    ("FB_USED", "gauge", "Framebuffer used (in MiB).", lambda d: _in(d.memory_used_bytes, MIB)),
+    ("FB_FREE", "gauge", "Framebuffer free (in MiB).", _free),
+    ("POWER_USAGE", "gauge", "Power draw (in W).", lambda d: d.power_w),
+    (
         "TOTAL_ENERGY_CONSUMPTION",
         "counter",
         "Energy since the driver was loaded (in mJ).",
         lambda d: _in(d.energy_j, 1e-3),
     ),
-    Family("GPU_TEMP", "gauge", "GPU temperature (in C).", lambda d: d.temperature_c),
-    Family("SM_CLOCK", "gauge", "SM clock frequency (in MHz).", lambda d: d.sm_clock_mhz),
-    Family("ECC_DBE_VOL_TOTAL", "counter", "Uncorrected volatile errors.", lambda d: d.ecc_errors),
+    ("GPU_TEMP", "gauge", "GPU temperature (in C).", lambda d: d.temperature_c),
+    ("SM_CLOCK", "gauge", "SM clock frequency (in MHz).", lambda d: d.sm_clock_mhz),
+    ("ECC_DBE_VOL_TOTAL", "counter", "Uncorrected volatile errors.", lambda d: d.ecc_errors),
 )
-"""Each is called DCGM_FI_DEV_ and this."""
+"""Name, which follows DCGM_FI_DEV_, kind, help and value of each metric of a GPU."""
 
 
 def exposition(snapshot: Snapshot, runs: Mapping[str, str]) -> str:
@@ -76,12 +64,11 @@ def exposition(snapshot: Snapshot, runs: Mapping[str, str]) -> str:
         if not (device.lost or device.stale)
     ]
     lines: list[str] = []
-    for family in FAMILIES:
-        name, value_of = f"DCGM_FI_DEV_{family.name}", family.value
-        lines += _head(name, family.kind, family.help)
+    for name, kind, help, value_of in FAMILIES:
+        lines += _head(f"DCGM_FI_DEV_{name}", kind, help)
         for device, labels in devices:
             if (value := value_of(device)) is not None:
-                lines.append(f"{name}{labels} {value:.15g}")
+                lines.append(f"DCGM_FI_DEV_{name}{labels} {value:.15g}")
     cluster = f'cluster="{_escaped(snapshot.name)}"'
     lines += _head("gputui_workers", "gauge", "Workers by state.")
     for state, number in sorted(Counter(worker.state for worker in snapshot.workers).items()):

@@ -139,7 +139,7 @@ def _change(
 
 async def _restart(head: Head, request: Restart) -> Reply:
     names = _workers_of(head, request.names)
-    head.fleet.restart(names)
+    head.fleet.worker_table.restart(names)
     text = f"{len(names)} workers restart"
     head.tell(Severity.INFO, "cluster", "restarted", f"{text}: {', '.join(names)}")
     return Done(request.request, text)

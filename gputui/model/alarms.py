@@ -6,7 +6,7 @@ alarm, unless the card takes no power for it.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from gputui.model.readings import DeviceReading, Owner, recent_xid, seems_to_hang
@@ -73,6 +73,8 @@ class Alarm:
     since: float
     held_at: float
     """When its condition last held; in the past while the alarm is shown a little longer."""
+    raised: bool = False
+    """Whether its condition has held for long enough."""
 
     @property
     def serious(self) -> bool:
@@ -80,41 +82,26 @@ class Alarm:
         return self.kind in SERIOUS
 
 
-@dataclass(slots=True)
-class _Condition:
-    began_at: float
-    seen_at: float
-    raised: bool = False
-
-
 class Alarms:
     """The conditions of the last moments."""
 
     def __init__(self) -> None:
-        self._conditions: dict[tuple[str, AlarmKind], _Condition] = {}
+        self._conditions: dict[tuple[str, AlarmKind], Alarm] = {}
 
     def look(self, snapshot: Snapshot, slots: Iterable[Slot]) -> None:
         """Take in what holds in a snapshot."""
         at = snapshot.taken_at
         for key in _conditions(snapshot, slots):
-            condition = self._conditions.get(key)
-            if condition is None:
-                condition = self._conditions[key] = _Condition(at, at)
-            condition.seen_at = at
-            held_s = at - condition.began_at
-            condition.raised = condition.raised or held_s >= RAISED_AFTER_S.get(key[1], 0.0)
-        for key, condition in list(self._conditions.items()):
-            gone_s = at - condition.seen_at
-            if gone_s > (CLEARED_AFTER_S if condition.raised else 0.0):
+            alarm = self._conditions.get(key) or Alarm(*key, at, at)
+            raised = alarm.raised or at - alarm.since >= RAISED_AFTER_S.get(key[1], 0.0)
+            self._conditions[key] = replace(alarm, held_at=at, raised=raised)
+        for key, alarm in list(self._conditions.items()):
+            if at - alarm.held_at > (CLEARED_AFTER_S if alarm.raised else 0.0):
                 del self._conditions[key]
 
     def __iter__(self) -> Iterator[Alarm]:
         """Give the alarms, the serious ones first, then the oldest."""
-        raised = [
-            Alarm(subject, kind, condition.began_at, condition.seen_at)
-            for (subject, kind), condition in self._conditions.items()
-            if condition.raised
-        ]
+        raised = [alarm for alarm in self._conditions.values() if alarm.raised]
         return iter(sorted(raised, key=lambda alarm: (not alarm.serious, alarm.since)))
 
     def by_subject(self) -> dict[str, list[AlarmKind]]:

@@ -124,54 +124,54 @@ class MemoryStream:
 
     def __init__(self) -> None:
         self.peer: MemoryStream
-        self._arrived: deque[bytes] = deque()
-        self._size = 0
-        self._changed = asyncio.Event()
-        """Set whenever this end or its received data changes."""
+        self.arrived: deque[bytes] = deque()
         self.closed = False
+        self._changed = asyncio.Event()
+        """Set whenever either end or its received data changes."""
 
     async def read(self) -> bytes:
         """Return the bytes that have arrived; b"" once the other end is closed and all is read."""
-        while not (self._arrived or self.closed or self.peer.closed):
-            self._changed.clear()
-            await self._changed.wait()
-        if self.closed or not self._arrived:
+        await self._until(lambda: self.arrived or self.closed or self.peer.closed)
+        if self.closed or not self.arrived:
             return b""
-        data = self._arrived.popleft()
-        self._size -= len(data)
-        self.peer._changed.set()
-        return data
+        self._wake()
+        return self.arrived.popleft()
 
     def write(self, data: bytes) -> None:
         """Hand bytes to the other end."""
-        self.peer._take(data)
+        if not (self.closed or self.peer.closed):
+            self.peer.arrived.append(data)
+            self._wake()
 
     async def drain(self) -> None:
         """Wait until the other end has read most of it; raises ConnectionError when it closed."""
-        while self.peer._size > MEMORY_BYTES and not (self.closed or self.peer.closed):
-            self._changed.clear()
-            await self._changed.wait()
+        await self._until(
+            lambda: (
+                sum(map(len, self.peer.arrived)) <= MEMORY_BYTES or self.closed or self.peer.closed
+            )
+        )
         if self.closed or self.peer.closed:
             raise ConnectionResetError("the other end is closed")
 
     async def close(self) -> None:
         """Close; the other end reads the remaining data, then the end."""
         self.closed = True
-        for end in (self, self.peer):
-            end._changed.set()
+        self._wake()
 
     def abort(self) -> None:
         """Cut the connection: the other end reads nothing more."""
         self.closed = True
-        self.peer._arrived.clear()
+        self.peer.arrived.clear()
+        self._wake()
+
+    async def _until(self, condition: Callable[[], object]) -> None:
+        while not condition():
+            self._changed.clear()
+            await self._changed.wait()
+
+    def _wake(self) -> None:
         for end in (self, self.peer):
             end._changed.set()
-
-    def _take(self, data: bytes) -> None:
-        if not (self.closed or self.peer.closed):
-            self._arrived.append(data)
-            self._size += len(data)
-            self._changed.set()
 
 
 def memory_streams() -> tuple[MemoryStream, MemoryStream]:
@@ -182,7 +182,7 @@ def memory_streams() -> tuple[MemoryStream, MemoryStream]:
 
 
 def deflating() -> Callable[[bytes], bytes]:
-    """Return what compresses line after line."""
+    """Return a function that compresses line after line."""
     stream = zlib.compressobj(LEVEL, wbits=WINDOW_BITS)
     return lambda line: stream.compress(line) + stream.flush(zlib.Z_SYNC_FLUSH)
 

@@ -146,7 +146,7 @@ async def test_a_worker_that_never_registers_is_given_up_and_starts_when_asked(
     await one.until(lambda: one.fleet.host_statuses[0].state is HostState.READY)
     assert one.agent().workers == {}
     one.agent().registers = True
-    one.fleet.restart([status.name for status in statuses])
+    one.fleet.worker_table.restart([status.name for status in statuses])
     await one.up(2)
 
 

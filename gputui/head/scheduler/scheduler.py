@@ -14,7 +14,6 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
-from ipaddress import ip_address
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -34,6 +33,7 @@ from gputui.engine import tls
 from gputui.engine.overrides import overriding
 from gputui.engine.wire import SentTask
 from gputui.errors import HeadError, UsageError
+from gputui.fleet.addresses import is_loopback
 from gputui.model.snapshot import TaskGroupStatus, TaskSpan
 from gputui.model.usage import Way
 from gputui.process.background import Background
@@ -227,7 +227,7 @@ def checked_address(address: str) -> str:
     gputui.errors.HeadError: the dashboard listens on loopback only, not on ':8787': \
 write 127.0.0.1:PORT, and use `ssh -L` from elsewhere
     """
-    if not _is_loopback(_name(address)):
+    if not is_loopback(_name(address)):
         raise HeadError(
             f"the dashboard listens on loopback only, not on {address!r}: "
             "write 127.0.0.1:PORT, and use `ssh -L` from elsewhere"
@@ -248,21 +248,12 @@ class _FromHere(Matcher):
         names = [_name(request.host)]
         if origin := request.headers.get("Origin"):
             names.append(urlsplit(origin).hostname or "")
-        return {} if all(map(_is_loopback, names)) else None
+        return {} if all(map(is_loopback, names)) else None
 
 
 def _name(address: str) -> str:
     """Return the host of `host:port`, without the brackets of IPv6."""
     return urlsplit(f"//{address}").hostname or ""
-
-
-def _is_loopback(name: str) -> bool:
-    if name == "localhost":
-        return True
-    try:
-        return ip_address(name).is_loopback
-    except ValueError:
-        return False
 
 
 logger = logging.getLogger(__name__)
