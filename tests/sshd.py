@@ -434,16 +434,6 @@ class Namespaces(SshHosts):
         """Put a host on the network again."""
         _ip(f"link set {self.device(host)} up")
 
-    @contextlib.contextmanager
-    def without_ipv4(self, host: SshHost) -> Iterator[None]:
-        """Take a host's IPv4 address away for a while."""
-        self.ip(host, f"addr del {host.address}/24 dev eth0")
-        try:
-            yield
-        finally:
-            self.ip(host, f"addr add {host.address}/24 dev eth0")
-            self.ip(host, f"route add default via {self.head_address}")
-
     def ip(self, host: SshHost, command: str) -> None:
         """Run an `ip` command in a host's namespace."""
         _ip(f"-n {self.namespace(host)} {command}")

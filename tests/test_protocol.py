@@ -30,6 +30,7 @@ DIRECTIONS = {
 def test_every_message_goes_one_way_or_is_part_of_one_that_does(link: ModuleType) -> None:
     sent = set(typing.get_args(DIRECTIONS[link]))
     parts = {part for kind in sent for field in fields(kind) for part in _inside(field.type)}
+    parts |= {base for kind in sent for base in kind.__mro__}
     defined = {kind for _, kind in inspect.getmembers(link, is_dataclass)}
     assert {kind for kind in defined if kind.__module__ == link.__name__} <= sent | parts
 

@@ -106,23 +106,6 @@ def test_doctor_names_the_rapids_of_a_host_that_has_gpus() -> None:
     assert "rapids" not in {each.check for each in examine(EVERY_GPU, FACTS, SETTINGS)}
 
 
-@pytest.mark.parametrize(
-    ("gpus", "labels"),
-    [
-        (None, ["0.1", "0.2"]),
-        (("0",), ["0.1", "0.2"]),
-        (("0.2",), ["0.2"]),
-        (("MIG-a1",), ["0.1"]),
-        (("MIG-a",), ["0.1", "0.2"]),
-    ],
-)
-def test_gpus_are_chosen_by_index_instance_and_uuid(
-    gpus: tuple[str, ...] | None, labels: list[str]
-) -> None:
-    chosen = checks.chosen_devices(Host("gpu-a", gpus=gpus), MIG)
-    assert [device.label for device in chosen] == labels
-
-
 def test_a_gpu_that_somebody_uses_is_a_warning_or_a_refusal() -> None:
     process = DeviceProcess(4711, Owner.OTHER, "alice", "python train.py", 2**30)
     busy = (replace(GPUS[0], processes=(process,)), GPUS[1])
@@ -215,7 +198,9 @@ def test_doctor_finds_nothing_wrong_with_a_machine_that_may_do_without_gpus() ->
         (("mig:2g.35gb", "1"), ["0.2", "1"]),
         (("0",), ["0.1", "0.2"]),
         (("GPU-0f",), ["0.1", "0.2"]),
+        (("0.2",), ["0.2"]),
         (("MIG-a2",), ["0.2"]),
+        (("MIG-a",), ["0.1", "0.2"]),
     ],
 )
 def test_words_of_gpus_choose_mig_instances(

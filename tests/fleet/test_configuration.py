@@ -34,26 +34,6 @@ def test_a_host_of_the_users_own_configuration_is_found(
     assert done.returncode == 0
 
 
-def test_the_systems_configuration_is_read_too(tmp_path: Path, openssh_hosts: SshHosts) -> None:
-    home = make_home(tmp_path)
-    first = openssh_hosts.hosts[0]
-    home.write_etc("ssh/ssh_config", openssh_hosts.section(first).replace("ssh1", "gpu-a"))
-    done = home.run(PYTHON, "-m", "gputui", "doctor", f"gpu-a gpus=none python={PYTHON}")
-    assert f"✓ connect   {first.address}" in done.stdout, done.stdout + done.stderr
-
-
-@pytest.mark.slow
-def test_a_computation_runs_on_a_host_of_the_users_own_configuration(
-    tmp_path: Path, openssh_hosts: SshHosts
-) -> None:
-    home = make_home(tmp_path)
-    section = openssh_hosts.section(openssh_hosts.hosts[1])
-    (home.ssh / "config").write_text(section.replace("Host ssh2", "Host gpu-a"))
-    line = f"gpu-a gpus=none workers=1 memory=512MiB python={PYTHON}"
-    done = home.run(PYTHON, "-m", "gputui", line, "--run", "smoke", "--quiet")
-    assert done.returncode == 0, done.stderr
-
-
 async def test_ssh_is_asked_about_the_command_that_is_run_and_of_a_jump_host_about_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -77,16 +77,6 @@ async def test_doctor_names_limits_that_will_end_an_agent_and_what_to_set(
     assert limit.hint.startswith("cpu in /etc/security/limits.conf")
 
 
-async def test_doctor_names_the_setting_of_a_server_that_allows_no_session(
-    ssh_folder: SshHosts,
-) -> None:
-    with own_sshd(ssh_folder, "MaxSessions 0\n", "ssh1"):
-        settings = FleetSettings("test", ssh_config=str(ssh_folder.config))
-        found = await diagnose([Host("ssh1", gpus=())], settings, nobody)
-    (bad,) = (one for one in found if one.verdict is Verdict.BAD)
-    assert "opened no session" in bad.text and "MaxSessions" in bad.hint
-
-
 HONEST = '"python": "p", "version": "3", "send": false, "address": "", "client": ""'
 LIES = {
     "no JSON": "{",

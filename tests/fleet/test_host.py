@@ -12,7 +12,7 @@ from gputui.fleet.session import OpenedAgent
 from gputui.fleet.stages import Stages
 from gputui.model.hosts import Host
 from gputui.model.snapshot import HostState as S
-from gputui.protocol.agent import Facts, FollowLogs, Telemetry
+from gputui.protocol.agent import FollowLogs
 from tests.fleet.conftest import LOCAL, Reaching
 
 
@@ -21,14 +21,6 @@ async def test_a_local_host_becomes_ready_through_its_states(reaching: Reaching)
     assert host.state is S.READY, host.status
     assert reaching.listeners["localhost"].states == [S.PROBING, S.CHECKING, S.READY]
     assert host.scheduler_address == "tls://127.0.0.1:8786"
-
-
-async def test_facts_and_telemetry_reach_the_listener_and_the_status(reaching: Reaching) -> None:
-    host = reaching.begin_local()
-    listener = reaching.listeners["localhost"]
-    await listener.until(lambda: any(isinstance(m, Telemetry) for m in listener.messages))
-    assert any(isinstance(message, Facts) for message in listener.messages)
-    assert host.status.read_at is not None
 
 
 async def test_a_host_waits_in_reaching_until_the_scheduler_is_known(reaching: Reaching) -> None:
@@ -43,16 +35,6 @@ async def test_a_local_agent_is_out_of_reach_of_ctrl_c(reaching: Reaching) -> No
     host = await reaching.end(reaching.begin_local())
     assert host.facts
     assert os.getsid(host.facts.agent_pid) != os.getsid(0)
-
-
-async def test_an_agent_that_ends_is_reconnected(reaching: Reaching) -> None:
-    host = await reaching.end(reaching.begin_local())
-    listener = reaching.listeners["localhost"]
-    assert host.facts
-    os.kill(host.facts.agent_pid, signal.SIGKILL)
-    await listener.until(lambda: S.RECONNECTING in listener.states)
-    assert (await reaching.end(host)).state is S.READY
-    assert not host.lease_over
 
 
 async def test_a_silent_agent_is_silent_and_then_reconnecting(reaching: Reaching) -> None:
@@ -137,11 +119,6 @@ async def test_another_dask_is_refused_with_both_versions_and_the_line_that_mend
     assert (host.state, host.status.failed_stage) == (S.FAILED, "probing")
     assert "dask 2024.1.0, but" in host.status.reason
     assert "-m pip install dask==" in host.status.hint
-
-
-async def test_no_dask_is_refused(reaching: Reaching) -> None:
-    host = await reaching.end(reaching.begin_local(facts={"packages": {"dask": ""}}))
-    assert "no dask" in host.status.reason
 
 
 async def test_a_python_that_is_not_there_is_refused(reaching: Reaching) -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from gputui.fleet.deploy import remote
+from gputui.fleet.deploy.start_agent import AgentOpener
+from gputui.fleet.stages import FleetSettings
 
 
 @pytest.fixture(autouse=True)
@@ -87,3 +89,29 @@ def test_a_home_that_cannot_be_written_to_is_no_hindrance(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     assert remote.load_pack().path.parent == tmp_path / f"gputui-{os.getuid()}"
+
+
+def test_the_command_is_a_constant_that_every_shell_reads_alike() -> None:
+    before, start, between, find, after = remote.COMMAND.split("'")
+    assert (before, between, after) == ("exec sh -c ", " gputui ", "")
+    assert not set(start + find) & set("!\\\n")
+
+
+def test_an_interpreter_of_two_lines_is_not_sent() -> None:
+    with pytest.raises(ValueError, match="a path or a name"):
+        remote.first_lines(["python3\nrm -rf x"], "", {})
+
+
+async def test_a_pack_that_could_not_be_made_is_made_by_the_next_attempt() -> None:
+    outcomes = [OSError("disk full"), remote.Pack(b"", Path())]
+
+    def make() -> remote.Pack:
+        outcome = outcomes.pop(0)
+        if isinstance(outcome, OSError):
+            raise outcome
+        return outcome
+
+    shared = AgentOpener(FleetSettings("test"), make)
+    with pytest.raises(OSError, match="disk full"):
+        await shared.pack()
+    assert (await shared.pack()).data == b""

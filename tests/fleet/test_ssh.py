@@ -62,26 +62,6 @@ async def test_the_pack_is_sent_once_and_only_this_user_may_read_it(
     assert path.stat().st_ino == written
 
 
-async def test_a_pack_that_was_tampered_with_is_sent_anew(
-    reaching: Reaching, start_asyncssh: Start, ssh_folder: SshHosts
-) -> None:
-    start_asyncssh("ssh1")
-    reaching.configure(ssh_config=str(ssh_folder.config))
-    path = ssh_folder.folder / "cache" / "gputui" / f"agent-{reaching.shared_pack.hash}.pyz"
-    path.parent.mkdir(parents=True)
-    path.write_text("print('tampered')")
-    host = await reaching.end(reaching.begin(cpu_host("ssh1")))
-    assert host.state is S.READY
-    assert path.read_bytes() == reaching.shared_pack.data
-
-
-async def test_what_a_login_shell_prints_is_skipped(
-    reaching: Reaching, start_asyncssh: Start, ssh_folder: SshHosts
-) -> None:
-    start_asyncssh("ssh1", banner='Welcome!\n["Pong", 7]\nno newline at the end: ')
-    assert (await reaching.over(ssh_folder)).state is S.READY
-
-
 @pytest.mark.parametrize("shell", ["sh", "bash", "tcsh", "zsh", "fish", "ksh"])
 async def test_any_login_shell_will_do(
     reaching: Reaching, start_asyncssh: Start, ssh_folder: SshHosts, shell: str

@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import pytest
 
@@ -20,78 +20,71 @@ from tests.tui.build import EPOCH, device, host, snapshot, worker
 CALM = (Severity.INFO, "h:gpu0", "recovered", "no longer: busy at idle power")
 
 
-@dataclass
-class Teller:
-    """What the watch needs of a head: somebody to tell."""
-
-    told: list[tuple[Severity, str, str, str]] = field(default_factory=list)
-
-    def tell(self, severity: Severity, subject: str, kind: str, text: str) -> None:
-        self.told.append((severity, subject, kind, text))
-
-
 def look(seconds: range, seen: Snapshot, watch: AlarmWatch) -> None:
     for second in seconds:
         watch.look(replace(seen, taken_at=EPOCH + second))
 
 
-def watching() -> tuple[Teller, AlarmWatch]:
-    teller = Teller()
-    return teller, AlarmWatch(teller.tell)
+Told = list[tuple[Severity, str, str, str]]
+
+
+def watching() -> tuple[Told, AlarmWatch]:
+    told: Told = []
+    return told, AlarmWatch(lambda *event: told.append(event))
 
 
 def test_an_alarm_is_told_once_and_its_end_once() -> None:
-    teller, watch = watching()
+    told, watch = watching()
     hot = snapshot(host("h", device(throttle_reasons=("thermal",))), workers=(worker(),))
     look(range(0, 20, 2), hot, watch)
-    assert teller.told == [(Severity.WARNING, "h:gpu0", "alarm", "throttled: thermal")]
+    assert told == [(Severity.WARNING, "h:gpu0", "alarm", "throttled: thermal")]
     look(range(20, 40, 2), snapshot(host("h", device()), workers=(worker(),)), watch)
-    assert teller.told[1:] == [(Severity.INFO, "h:gpu0", "recovered", "no longer: throttled")]
+    assert told[1:] == [(Severity.INFO, "h:gpu0", "recovered", "no longer: throttled")]
 
 
 def test_a_condition_that_comes_and_goes_is_told_of_once() -> None:
-    teller, watch = watching()
+    told, watch = watching()
     hot = snapshot(host("h", device(throttle_reasons=("thermal",))), workers=(worker(),))
     cool = snapshot(host("h", device()), workers=(worker(),))
     look(range(0, 10, 2), hot, watch)
     for second in range(10, 40, 4):
         look(range(second, second + 2), cool, watch)
         look(range(second + 2, second + 4), hot, watch)
-    assert len(teller.told) == 1
+    assert len(told) == 1
 
 
 def test_another_persons_process_is_told_of_by_user_and_command() -> None:
-    teller, watch = watching()
+    told, watch = watching()
     theirs = DeviceProcess(99, Owner.OTHER, "mira", "python train.py", 2**30)
     look(range(0, 10, 2), snapshot(host("h", device(processes=(theirs,)))), watch)
-    assert teller.told[0][3] == "used by others: mira: python train.py"
+    assert told[0][3] == "used by others: mira: python train.py"
 
 
 def test_what_a_worker_tells_itself_is_not_told_again() -> None:
-    teller, watch = watching()
+    told, watch = watching()
     parked = worker(state=WorkerState.CRASH_LOOP)
     workers = (parked, worker(1))
     look(range(0, 10, 2), snapshot(host("h", device(0), device(1)), workers=workers), watch)
-    assert not teller.told
+    assert not told
 
 
 def test_a_silent_worker_is_an_alarm_with_its_reason_though_its_device_is_read() -> None:
-    teller, watch = watching()
+    told, watch = watching()
     silent = worker(state=WorkerState.SILENT, reason="no heartbeat for 7 s", silent_for_s=7.0)
     look(range(0, 2, 2), snapshot(host("h", device()), workers=(silent,)), watch)
     text = "worker silent: h:gpu0: no heartbeat for 7 s"
-    assert teller.told == [(Severity.ERROR, "h:gpu0", "alarm", text)]
+    assert told == [(Severity.ERROR, "h:gpu0", "alarm", text)]
 
 
 def test_a_gpu_that_is_busy_at_idle_power_for_a_minute_is_told_of_and_why_names_it() -> None:
-    teller, watch = watching()
+    told, watch = watching()
     spins = device(utilization_percent=100.0, power_w=100.0, idle_power_w=70.0)
     seen = snapshot(host("h", spins), workers=(worker(),))
     look(range(0, 60, 2), seen, watch)
-    assert teller.told == []
+    assert told == []
     look(range(60, 64, 2), seen, watch)
-    assert teller.told == [(Severity.ERROR, "h:gpu0", "alarm", "busy at idle power: 100 W, 100 %")]
-    events = [Event(1, EPOCH + 60, *teller.told[0])]
+    assert told == [(Severity.ERROR, "h:gpu0", "alarm", "busy at idle power: 100 W, 100 %")]
+    events = [Event(1, EPOCH + 60, *told[0])]
     now = replace(seen, taken_at=EPOCH + 300)
     (verdict,) = verdicts(Evidence(now, (), ExaminedScheduler(), tuple(events)))
     assert verdict.text == "h:gpu0 runs one kernel for 300 s at idle power"
@@ -100,10 +93,10 @@ def test_a_gpu_that_is_busy_at_idle_power_for_a_minute_is_told_of_and_why_names_
 
 
 def test_an_xid_is_told_of_in_nvidias_words_for_ten_minutes_and_why_names_it() -> None:
-    teller, watch = watching()
+    told, watch = watching()
     hit = snapshot(host("h", device(xid=79, xid_at=EPOCH)), workers=(worker(),))
     look(range(0, 700, 100), hit, watch)
-    said = [(severity, text) for severity, _, _, text in teller.told]
+    said = [(severity, text) for severity, _, _, text in told]
     assert said == [
         (Severity.ERROR, "Xid: 79, GPU has fallen off the bus"),
         (Severity.INFO, "no longer: Xid"),
@@ -155,8 +148,8 @@ def test_an_hour_of_work_with_pauses_and_checkpoints_is_no_alarm(preset: str) ->
 
 
 def test_a_gpu_that_works_or_was_never_seen_idle_is_no_alarm() -> None:
-    teller, watch = watching()
+    told, watch = watching()
     works = device(utilization_percent=100.0, power_w=150.0, idle_power_w=70.0)
     unknown = device(1, utilization_percent=100.0, power_w=71.0)
     look(range(0, 200, 2), snapshot(host("h", works, unknown), workers=(worker(),)), watch)
-    assert teller.told == []
+    assert told == []

@@ -74,6 +74,7 @@ EVERY_TIME = (
     liar.events_without_end,
     liar.facts_without_end,
     liar.log_lines_without_end,
+    liar.errors_without_end,
 )
 
 

@@ -9,8 +9,7 @@ import pytest
 
 from gputui.client.head_connection import HeadConnection
 from gputui.head.server import FrontendConnection, FrontendServer
-from gputui.model.snapshot import ClusterState, SchedulerState, SchedulerStatus, Session, Snapshot
-from gputui.protocol.channel import MAX_FLOODS, QUEUE_BYTES
+from gputui.model.snapshot import Session
 from gputui.protocol.frontend import (
     HELLO,
     Attach,
@@ -18,11 +17,9 @@ from gputui.protocol.frontend import (
     Done,
     Scale,
     SchedulerReady,
-    SnapshotTaken,
     Stopped,
 )
-from gputui.protocol.shared import LogLines
-from gputui.protocol.typed_codec import decode, encode
+from gputui.protocol.typed_codec import encode
 
 ATTACHED = Attached("test", "id", 1, "", "", "", "", 0.0)
 
@@ -61,22 +58,10 @@ def stalled_frontend(server: FrontendServer) -> socket.socket:
     return stalled
 
 
-def read_until(connection: socket.socket, mark: bytes) -> bytes:
-    received = b""
-    while mark not in received:
-        received += connection.recv(2**16)
-    return received
-
-
 async def until(condition: Callable[[], object]) -> None:
     async with asyncio.timeout(10):
         while not condition():
             await asyncio.sleep(0.01)
-
-
-def snapshot(sequence: int) -> Snapshot:
-    scheduler = SchedulerStatus(SchedulerState.RUNNING)
-    return Snapshot(sequence, 0.0, "test", ClusterState.RUNNING, 0.0, scheduler)
 
 
 async def test_a_request_is_answered_by_its_number(server: tuple[FrontendServer, Listener]) -> None:
@@ -97,46 +82,6 @@ async def test_a_frontend_that_reads_nothing_holds_up_nobody(
         link = await HeadConnection.open(opened.path, frontend="screen")
         assert await link.request(Scale(0, 1)) == Done(1, "done")
         await link.close()
-
-
-async def test_a_frontend_that_never_reads_again_is_let_go(
-    server: tuple[FrontendServer, Listener],
-) -> None:
-    opened, listener = server
-    with stalled_frontend(opened):
-        await until(lambda: listener.frontends)
-        for _ in range(QUEUE_BYTES // 2**16 + 50):
-            listener.frontends[0].send(SchedulerReady("x" * 2**16))
-        await until(lambda: listener.left)
-        assert not opened.frontends
-
-
-async def test_a_slow_frontend_misses_log_lines_but_no_event(
-    server: tuple[FrontendServer, Listener],
-) -> None:
-    opened, listener = server
-    with stalled_frontend(opened) as stalled:
-        await until(lambda: listener.frontends)
-        for number in range(MAX_FLOODS * 2):
-            listener.frontends[0].send(LogLines("w", (f"line {number}",), 0.0))
-        listener.frontends[0].send(SchedulerReady("last"))
-        received = await asyncio.to_thread(read_until, stalled, b"last")
-        lines = [decode(line, LogLines) for line in received.splitlines() if b"LogLines" in line]
-        assert len(lines) == MAX_FLOODS
-        assert sum(line.dropped for line in lines) == MAX_FLOODS
-
-
-async def test_a_frontend_gets_the_newest_snapshot_only(
-    server: tuple[FrontendServer, Listener],
-) -> None:
-    opened, listener = server
-    link = await HeadConnection.open(opened.path, frontend="screen", snapshots=True)
-    for sequence in range(1, 4):
-        listener.frontends[0].send(SnapshotTaken(snapshot(sequence)))
-    async for message in link.messages():
-        assert message.snapshot.sequence == 3
-        break
-    await link.close()
 
 
 async def test_the_last_message_reaches_a_frontend_before_the_end(
