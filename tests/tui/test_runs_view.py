@@ -50,6 +50,16 @@ async def on_runs(on: Still, pilot: Pilot[int]) -> None:
     await sees(pilot, "svd-1")
 
 
+async def test_a_long_page_next_to_the_list_is_not_cut_by_its_scrollbar() -> None:
+    why = "".join(f"{number:04}" for number in range(1000))
+    on = Still(cluster(run(1, RunState.FAILED, failure=Failure("RunError", why))))
+    async with on.app.run_test(size=(200, 40)) as pilot:
+        await on_runs(on, pilot)
+        await sees(pilot, why[:60])
+        page = [line.rpartition("│")[2] for line in seen(pilot).splitlines()]
+        assert why[:1000] in "".join(re.findall(r"\d{40,}", "\n".join(page)))
+
+
 async def test_one_key_repeats_a_run_and_the_new_one_is_selected_and_shown() -> None:
     on = Still(cluster(run()))
     on.link.reply = Done(0, "svd-2")

@@ -34,6 +34,8 @@ T = TypeVar("T")
 WIDE = 150
 """Width from which details stand next to the table, not below it."""
 ABOUT_WIDTH = 70
+ASIDE = 5
+"""Of it, the columns of its border, padding and scrollbar."""
 LEAST_ROWS = 4
 LOW = 12
 """Lines below which there is room for the table alone."""
@@ -143,7 +145,7 @@ class Listing(View, Generic[T]):
         most = max(free, height // 2)
         lines: list[Line] = []
         if self.current is not None and height >= LOW:
-            room = (ABOUT_WIDTH - 3, height) if wide else (max(20, width - 4), most - 1)
+            room = (ABOUT_WIDTH - ASIDE, height) if wide else (max(20, width - 4), most - 1)
             lines = self.about(self.current, *room)
         below = max(free, min(len(lines) + 1, most)) if lines and not wide else 0
         self._about.display = bool(lines)
