@@ -161,9 +161,9 @@ async def workers_up(
 ) -> Settled:
     """Wait for workers; report each failure as soon as it is known, and what is still pending.
 
-    So are warnings of hosts with GPUs, such as of who else uses those. `connection` takes
-    snapshots. Failures that were not reported yet are reported at the end, and fewer workers than
-    were asked for where none of them failed; `also` is one more hint on them.
+    So are the warnings of hosts, such as of who else uses their GPUs, or of a disk that is full.
+    `connection` takes snapshots. Failures that were not reported yet are reported at the end, and
+    fewer workers than were asked for where none of them failed; `also` is one more hint on them.
     """
     reported: set[str] = set()
     warned: set[str] = set()
@@ -179,7 +179,7 @@ async def workers_up(
                 reported.add(host.name)
                 for line in _failure(host):
                     tell(line)
-            if host.state is HostState.READY and host.devices and host.name not in warned:
+            if host.state is HostState.READY and host.name not in warned:
                 warned.add(host.name)
                 for each in host.warnings:
                     tell(f"{host.name}: {each}")

@@ -11,7 +11,7 @@ from enum import StrEnum
 from gputui.fleet.stages import FleetSettings, Versions, installed_here
 from gputui.model.hosts import Host
 from gputui.model.plan import HostCapacity, usual_workers
-from gputui.model.readings import DeviceReading, Owner
+from gputui.model.readings import NO_DRIVER, DeviceReading, Owner
 from gputui.protocol.agent import (
     Facts,
     FromAgent,
@@ -71,6 +71,7 @@ def examine(host: Host, facts: Facts, settings: FleetSettings) -> Iterator[Findi
         versions(host, facts, settings.versions),
         gpus(host, facts, settings),
     )
+    room = disk(host, facts)
     yield from basic
     yield from ports(host, facts, settings)
     if chosen := chosen_devices(host, facts.devices):
@@ -80,9 +81,9 @@ def examine(host: Host, facts: Facts, settings: FleetSettings) -> Iterator[Findi
         if found := rapids(facts):
             yield Finding(host.name, "rapids", Verdict.GOOD, found)
     for warning in warnings(host, facts, settings):
-        if not any(warning in each.text for each in basic):
+        if not any(warning in each.text for each in (*basic, room)):
             yield Finding(host.name, "warning", Verdict.DOUBTFUL, warning)
-    yield disk(host, facts)
+    yield room
     for text, hint in facts.limits:
         yield Finding(host.name, "limits", Verdict.DOUBTFUL, text, hint)
 
@@ -92,14 +93,18 @@ def warnings(
 ) -> Iterator[str]:
     """Yield the warnings about a host that can be used, without `workers` those of its GPUs only.
 
-    The driver's do not matter where the hosts file wants no GPU of it.
+    The latter do not matter where the hosts file wants no GPU of it, nor does a driver that is not
+    there where CPUs will do.
     """
     if host.gpus != ():
-        yield from facts.warnings
-    if facts.others_hidden:
-        yield OTHERS_HIDDEN
+        yield from (
+            each for each in facts.warnings if each != NO_DRIVER or not settings.cpu_fallback
+        )
+        yield from [OTHERS_HIDDEN] * facts.others_hidden
     if not workers:
         return
+    if (room := disk(host, facts)).verdict is Verdict.DOUBTFUL:
+        yield room.text
     skipped = ", and left alone" if settings.busy == "skip" else ""
     busy = filter(used_by_others, chosen_devices(host, facts.devices))
     for device in () if takes_free(host, settings) else busy:
@@ -248,7 +253,7 @@ def disk(host: Host, facts: Facts) -> Finding:
     if facts.disk_free_bytes >= DISK_NEEDED_BYTES:
         return Finding(host.name, "disk", Verdict.GOOD, free)
     hint = "free some, or point TMPDIR at a larger disk with env.TMPDIR="
-    return Finding(host.name, "disk", Verdict.DOUBTFUL, free, hint)
+    return Finding(host.name, "disk", Verdict.DOUBTFUL, f"only {free}", hint)
 
 
 def chosen_devices(host: Host, devices: Iterable[DeviceReading]) -> tuple[DeviceReading, ...]:

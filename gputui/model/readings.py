@@ -256,6 +256,7 @@ UNREAD = HostReading()
 IMPLIED_BYTES = 256 * 2**20
 """A process that holds more of a GPU's memory claims it, whatever it computes."""
 
+NO_DRIVER = "no NVIDIA driver here (libnvidia-ml.so.1 was not found): install the driver"
 IMPLIED_PERCENT = 10.0
 """A GPU that is busier than this is in use, though no process may be seen."""
 

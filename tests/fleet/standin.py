@@ -41,7 +41,7 @@ FACTS = {
     "cuda_driver": "",
     "cpus": 2,
     "memory_total_bytes": 2**30,
-    "disk_free_bytes": 2**30,
+    "disk_free_bytes": 2**36,
     "devices": (),
     "cuda_visible_devices": None,
     "running": (),

@@ -7,6 +7,7 @@ import pytest
 from gputui.fleet import checks
 from gputui.fleet.checks import Finding, Verdict, capacity, examine
 from gputui.fleet.stages import FleetSettings, Versions
+from gputui.model import readings
 from gputui.model.hosts import Host
 from gputui.model.readings import DeviceProcess, DeviceReading, Owner
 from gputui.protocol.agent import Facts
@@ -175,6 +176,22 @@ def test_a_host_without_gpus_is_not_told_of_its_missing_driver() -> None:
     assert next(checks.warnings(Host("cpu-a"), facts, SETTINGS)) == "no NVIDIA driver here"
     told = checks.warnings(Host("cpu-a", gpus=()), facts, SETTINGS)
     assert "no NVIDIA driver here" not in told
+
+
+def test_a_machine_that_computes_on_cpus_is_told_of_a_broken_driver_only() -> None:
+    fallback = replace(SETTINGS, cpu_fallback=True)
+    facts = replace(FACTS, devices=(), warnings=(readings.NO_DRIVER, "it is not loaded"))
+    assert [*checks.warnings(Host("localhost"), facts, fallback)] == ["it is not loaded"]
+    assert readings.NO_DRIVER in checks.warnings(Host("localhost"), facts, SETTINGS)
+
+
+def test_a_disk_that_is_nearly_full_is_a_warning_that_doctor_says_once() -> None:
+    facts = replace(FACTS, disk_free_bytes=3 * 2**30)
+    assert [*checks.warnings(Host("cpu-a", gpus=()), facts, SETTINGS)] == [
+        "only 3 GiB free for spilling"
+    ]
+    found = [each for each in examine(EVERY_GPU, facts, SETTINGS) if "spilling" in each.text]
+    assert [(each.check, each.verdict) for each in found] == [("disk", Verdict.DOUBTFUL)]
 
 
 def test_doctor_says_once_that_a_driver_is_missing() -> None:

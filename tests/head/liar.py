@@ -243,7 +243,7 @@ def facts(*devices: DeviceReading, **packages: str) -> Facts:
         cuda_driver="13.0",
         cpus=1,
         memory_total_bytes=2**30,
-        disk_free_bytes=2**30,
+        disk_free_bytes=2**36,
         devices=devices,
         cuda_visible_devices=None,
         running=(),

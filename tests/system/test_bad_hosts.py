@@ -1,7 +1,9 @@
 """Hosts that fail, each in its own way: each is told, and the one that is good computes."""
 
 import json
+import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -146,3 +148,15 @@ def test_a_failure_is_printed_once(gputui: Command) -> None:
         assert done.returncode == 3
         assert done.stderr.count("nowhere.invalid does not resolve") == 1
         assert ("does not resolve" in done.stdout) == ("--json" in arguments)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.getuid() != 0 or not shutil.which("unshare"), reason="a mount needs root")
+def test_a_cpu_host_with_hardly_any_room_for_spilling_is_warned_about(gputui: Command) -> None:
+    small = gputui.folder / "small"
+    small.mkdir()
+    mount = f'mount -t tmpfs -o size=64m none {small} && exec "$@"'
+    gputui.before = ("unshare", "-m", "sh", "-c", mount, "sh")
+    done = gputui(f"localhost {CPU} env.TMPDIR={small}", *RUN)
+    assert done.returncode == 0
+    assert done.stderr.count("localhost: only 0 GiB free for spilling") == 1

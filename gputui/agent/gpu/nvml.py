@@ -16,11 +16,10 @@ from typing import Any
 
 from gputui.agent.gpu.processes import unseen
 from gputui.errors import DevicesError
-from gputui.model.readings import DeviceProcess, DeviceReading, Interconnect
+from gputui.model.readings import NO_DRIVER, DeviceProcess, DeviceReading, Interconnect
 
 HINTS = {
-    "NVMLError_LibraryNotFound": "no NVIDIA driver here (libnvidia-ml.so.1 was not found): "
-    "install the driver",
+    "NVMLError_LibraryNotFound": NO_DRIVER,
     "NVMLError_DriverNotLoaded": "the NVIDIA driver is installed but not loaded: "
     "run `sudo modprobe nvidia`, or reboot the host",
     "NVMLError_LibRmVersionMismatch": "the NVIDIA driver was updated while it was loaded, and "
