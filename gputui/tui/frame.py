@@ -104,11 +104,6 @@ class View(Widget):
         """Return the text that `y` copies: of the marked rows, or the one under the cursor."""
         return " ".join(self.targets())
 
-    @property
-    def column_names(self) -> tuple[str, ...]:
-        """The columns that it can be sorted by."""
-        return ()
-
     def narrow(self, text: str) -> None:
         """Show only what matches a filter, all with ""; raises UsageError."""
 

@@ -407,7 +407,7 @@ async def test_the_cursor_of_the_heat_map_is_a_pair_of_brackets() -> None:
 def test_a_worker_that_is_busy_at_nothing_is_no_idle_cell() -> None:
     busy = worker(0, state=WorkerState.BUSY, executing=1)
     (slot,) = slots_of(snapshot(host("h", device(0)), workers=(busy,)))
-    assert Look(EPOCH).cell(slot) == ("▇", "heat0")
+    assert Look().cell(slot) == ("▇", "heat0")
 
 
 async def test_a_long_name_and_a_state_leave_room_for_the_error() -> None:
@@ -423,7 +423,7 @@ def test_alarms_beyond_the_list_of_outliers_are_counted_and_reached() -> None:
     watched = Watched()
     watched.take(snapshot(host("h", *lost)))
     selection = Selection()
-    selection.take(watched, Look(EPOCH, watched.by_subject, {}, watched.history))
+    selection.take(Look(watched))
     lines = ["".join(text for text, _ in line) for line in selection.outlier_lines()]
     assert lines[-1] == "+9 more  o reaches all"
     key, seen_keys = None, set()
@@ -449,5 +449,6 @@ async def test_a_gpu_at_idle_power_has_a_word_and_a_colour_of_its_own_in_rows_an
         await pilot.press("Z", "Z")
         await sees(pilot, "heat zoom", "[≈", "▇", "≈ idle power")
     first, second = slots_of(on.snapshot)
-    look = Look(alarms={first.key: [AlarmKind.HANGS], second.key: [AlarmKind.ECC]})
+    alarms = {first.key: [AlarmKind.HANGS], second.key: [AlarmKind.ECC]}
+    look = Look(Watched(by_subject=alarms))
     assert (look.cell(first), look.cell(second)) == (("≈", "accent"), ("!", "bad"))

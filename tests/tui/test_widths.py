@@ -22,7 +22,7 @@ def cells(line: Line) -> int:
 @pytest.mark.parametrize("gpus", [1, 4, 8, 16])
 def test_a_cell_of_a_host_is_as_wide_as_its_column(gpus: int) -> None:
     found = host("h", *(device(number) for number in range(gpus)))
-    row = Row(found, slots_of(snapshot(found)), Look(EPOCH))
+    row = Row(found, slots_of(snapshot(found)), Look())
     for width in (8, 12, 16):
         assert {cells(column.cell(row, width)) for column in HOST_COLUMNS} == {width}
 

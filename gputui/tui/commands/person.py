@@ -110,27 +110,24 @@ class Person:
         name = app.head.connection.attached.name
         name = f"{app.login}:{name}" if app.login else name
         others = list(concerned(snapshot, os.getpid()))
-        ways = [Choice("l", "leave it running")]
+        goes_on = not (snapshot.ends_with_screens or snapshot.simulated)
+        ways = [Choice("l", "leave it running" if goes_on else "leave")]
         lines = [f"gputui attach {name} comes back to it."]
-        goes_on = f"{name} goes on; gputui attach {name} comes back, gputui down {name} stops it."
-        left = goes_on
         if snapshot.ends_with_screens:
-            ways = [Choice("l", "leave")]
             lines = ["It only watches, and ends with its last screen unless it is kept."]
-            left = ""
             ways += [] if app.readonly else [Choice("k", "keep watching")]
         elif snapshot.simulated:
-            ways = [Choice("l", "leave")]
-            lines, left = ["It is simulated, and ends with this screen."], ""
+            lines = ["It is simulated, and ends with this screen."]
         elif not (app.readonly or app.playback):
             ways.append(Choice("s", "stop it", dangerous=True))
         ways.append(Choice("c", "cancel"))
         chosen = await app.ask(Dialog(f"Leave {name}?", [*lines, *others], ways))
         if chosen == "k":
             await app.head.request(KeepWatching(0))
-            left = goes_on
+        if chosen == "k" or (chosen == "l" and goes_on):
+            back, stop = f"gputui attach {name} comes back", f"gputui down {name} stops it"
+            app.closing_text = f"{name} goes on; {back}, {stop}."
         if chosen in ("l", "k"):
-            app.closing_text = left
             app.exit(ExitCode.DONE)
         elif chosen == "s":
             await self.stop(asked=not others)

@@ -15,7 +15,6 @@ from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from statistics import median
-from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 
@@ -50,9 +49,6 @@ from gputui.tui.rendering.metrics import (
 )
 from gputui.tui.rendering.owners import owner_part, whose
 from gputui.tui.watched import Watched
-
-if TYPE_CHECKING:
-    from gputui.model.history import History
 
 CELL, IDLE, ABSENT = "▇", "□", "·"
 HANGS: Part = ("≈", "accent")
@@ -92,10 +88,7 @@ class Zoom(StrEnum):
 class Look:
     """What rows and cells are drawn from, apart from hosts and slots."""
 
-    now: float = 0.0
-    alarms: Mapping[str, Sequence[AlarmKind]] = field(default_factory=dict)
-    last_task_at: Mapping[str, float] = field(default_factory=dict)
-    history: "History | None" = None
+    watched: Watched = field(default_factory=Watched)
     metric: Metric = UTIL
     """What the cells show."""
     me: str = ""
@@ -103,12 +96,22 @@ class Look:
     flat: bool = False
     """Whether the ramp's colours do not say enough: the height of a cell then speaks."""
 
+    @property
+    def now(self) -> float:
+        """When that was read."""
+        return self.watched.snapshot.taken_at
+
+    @property
+    def alarms(self) -> Mapping[str, Sequence[AlarmKind]]:
+        """The kinds of alarms of each slot and host."""
+        return self.watched.by_subject
+
     def fraction(self, slots: Sequence[Slot]) -> float | None:
         """Return where on the ramp slots are, None where it cannot be said."""
         if self.metric is not LAST_TASK:
             return self.metric.fraction(slots)
         workers = (worker for slot in slots for worker in slot.workers)
-        ran = [at for each in workers if (at := self.last_task_at.get(each.name))]
+        ran = [at for each in workers if (at := self.watched.last_task_at.get(each.name))]
         return 1 - (self.now - max(ran)) / OLDEST_TASK_S if ran else None
 
     def cell(self, slot: Slot) -> Part:
@@ -268,9 +271,7 @@ def _users(row: Row) -> str:
 
 
 def _history(row: Row, width: int) -> Line:
-    slot, history = row.slots[0], row.look.history
-    if history is None:
-        return [(" " * width, "")]
+    slot, history = row.slots[0], row.look.watched.history
     key, span = slot.device.uuid if slot.device else slot.key, series.Span.MINUTES_2
     steps = history.steps(key, series.Metric.UTILIZATION, span, 2 * width)
     return [spark(steps, width, 100.0)]
@@ -505,12 +506,13 @@ class Selection:
         self.outliers: dict[str, Part] = {}
         """Why each slot stands out, and the role of that."""
         self._looked_at = 0.0
+        self._alarms: Mapping[str, Sequence[AlarmKind]] = {}
 
-    def take(self, watched: Watched, look: Look, matches: Matches[Row] | None = None) -> None:
+    def take(self, look: Look, matches: Matches[Row] | None = None) -> None:
         """Take in what matches of the newest snapshot."""
-        if look.alarms != self.look.alarms:
-            self._looked_at = 0.0
-        self.look = look
+        if look.alarms != self._alarms:
+            self._looked_at, self._alarms = 0.0, look.alarms
+        self.look, watched = look, look.watched
         self.hosts = {host.name: host for host in watched.snapshot.hosts}
         self.total, self.on_gpus = len(watched.slots), watched.on_gpus
         slots: Sequence[Slot] = watched.slots
@@ -631,9 +633,9 @@ def strays(slots: Iterable[Slot], look: Look) -> dict[str, tuple[float, str]]:
             alike[kind][slot.key] = slot.device.uuid
     farthest: dict[str, tuple[float, str]] = {}
     for metric in GRAPHED:
-        if look.history is None or not metric.spread or metric.kept is None:
+        if not metric.spread or metric.kept is None:
             continue
-        means = look.history.minute(metric.kept)
+        means = look.watched.history.minute(metric.kept)
         for uuids in alike.values():
             values = {key: means[uuid] for key, uuid in uuids.items() if uuid in means}
             if len(values) < FEWEST:

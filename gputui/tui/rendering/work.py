@@ -288,7 +288,7 @@ def _evidence(failure: Failure, log: tuple[str, ...], width: int) -> list[Line]:
     lines: list[Line] = []
     shown = tuple(map(message_of, failure.worker_log))
     for title, texts, role in (
-        ("traceback", from_a_frame(failure.traceback[-TRACEBACK_LINES:]), ""),
+        ("traceback", failure.traceback[-TRACEBACK_LINES:], ""),
         (f"last log lines of {fmt.safe(failure.worker)}", shown, "dim"),
         ("last log lines of the run", log, "dim"),
     ):
@@ -296,16 +296,6 @@ def _evidence(failure: Failure, log: tuple[str, ...], width: int) -> list[Line]:
             lines += [(), [(title, "heading")]]
             lines += [line for text in texts for line in wrapped(text, width, role, "  ")]
     return lines
-
-
-def from_a_frame(lines: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the end of a traceback from its first whole frame on.
-
-    >>> from_a_frame(("    result = f()", '  File "a.py", line 1, in f', "ValueError: x"))
-    ('  File "a.py", line 1, in f', 'ValueError: x')
-    """
-    whole = (n for n, line in enumerate(lines) if line.lstrip().startswith(("File ", "Traceback")))
-    return lines[next(whole, 0) :]
 
 
 def result_lines(result_json: str, width: int) -> list[Line]:

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from gputui.model.readings import DeviceProcess, Owner
-from gputui.model.series import Span
 from gputui.model.slots import Slot
 from gputui.tui.commands import Command
 from gputui.tui.rendering import Line
@@ -48,7 +47,6 @@ class DeviceView(Listing[DeviceProcess]):
         super().__init__()
         self._key = ""
         """The slot, or the worker, that was asked for."""
-        self.span = Span.MINUTES_2
         self.slot: Slot | None = None
 
     def go_to(self, key: str) -> None:
@@ -112,9 +110,4 @@ class DeviceView(Listing[DeviceProcess]):
         slot = self.slot
         return slot.device.uuid if slot and slot.device else super().copied()
 
-    def next_span(self) -> None:
-        """Show the graphs over the next span."""
-        self.span = self.span.next
-        self.screen_app.draw()
-
-    COMMANDS = (Command("device-span", SPAN, next_span, "t", hint="time"),)
+    COMMANDS = (Command("device-span", SPAN, Listing.next_span, "t", hint="time"),)

@@ -13,7 +13,6 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 
 from gputui.errors import UsageError
-from gputui.model.series import Span
 from gputui.model.slots import Slot
 from gputui.tui.commands import Command
 from gputui.tui.dialogs import Picker
@@ -75,7 +74,6 @@ class FleetView(Listing[Row]):
         self.chosen_zoom: Zoom | None = None
         self.chosen_columns: tuple[Column[Row], ...] = COLUMNS
         self.metric: Metric = UTIL
-        self.span = Span.MINUTES_2
         self._layout = (0, 0)
 
     def compose(self) -> ComposeResult:
@@ -95,11 +93,10 @@ class FleetView(Listing[Row]):
 
     def show(self, watched: Watched) -> None:
         """Draw the newest snapshot at the present zoom."""
-        now, alarms, flat = watched.snapshot.taken_at, watched.by_subject, self.heat.palette.flat
         sessions = watched.snapshot.sessions
         me = next((each.user for each in sessions if each.pid == os.getpid()), "")
-        look = Look(now, alarms, watched.last_task_at, watched.history, self.metric, me, flat)
-        self.selection.take(watched, look, self._matches)
+        look = Look(watched, self.metric, me, self.heat.palette.flat)
+        self.selection.take(look, self._matches)
         self.marked &= self.selection.slots.keys() | self.selection.hosts.keys()
         if not self.size.height:  # it is about to be laid out
             self.call_after_refresh(self.screen_app.redraw)
@@ -345,11 +342,6 @@ class FleetView(Listing[Row]):
         else:
             self.go_to(key)
 
-    def next_span(self) -> None:
-        """Show the graphs over the next span."""
-        self.span = self.span.next
-        self.screen_app.draw()
-
     async def choose_columns(self, names: str) -> None:
         """Show these columns, all with `all`; without a name, let them be picked from a list."""
         app, chosen = self.screen_app, names.split()
@@ -388,7 +380,7 @@ class FleetView(Listing[Row]):
             next_metric, "m",
         ),
         Command("outlier", "Go to the next alarm or outlier", next_outlier, "o"),
-        Command("span", SPAN, next_span, "t"),
+        Command("span", SPAN, Listing.next_span, "t"),
         Command(
             "columns", "Choose the columns", choose_columns, "C", "[COLUMN…|all]",
             suggest=lambda _app, _words: ["all", *BY_KEY],

@@ -12,6 +12,7 @@ from textual import events
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 
+from gputui.model.series import Span
 from gputui.tui.commands import Command
 from gputui.tui.filter import Fields, Matches, parse
 from gputui.tui.frame import View
@@ -66,6 +67,8 @@ class Listing(View, Generic[T]):
         self.marked: set[str] = set()
         self._matches: Matches[T] | None = None
         self._order: Order[T] = Order(self.COLUMNS)
+        self.span = Span.MINUTES_2
+        """How far back its graphs go."""
         self._shown: Sequence[Shown[T]] = ()
 
     @property
@@ -255,6 +258,11 @@ class Listing(View, Generic[T]):
             self.screen_app.draw()
             self.table.action_end(False)
 
+    def next_span(self) -> None:
+        """Show the graphs over the next span."""
+        self.span = self.span.next
+        self.screen_app.draw()
+
     def sort_backwards(self) -> None:
         """Turn the order around."""
         self.order.reverse()
@@ -263,7 +271,7 @@ class Listing(View, Generic[T]):
 
 def suggest_columns(app: Any, _words: list[str]) -> Sequence[str]:
     """Suggest the columns of the view in sight."""
-    return app.view.column_names  # type: ignore[no-any-return]
+    return getattr(app.view, "column_names", ())
 
 
 def order_commands(view: str) -> tuple[Command, ...]:

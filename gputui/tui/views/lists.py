@@ -5,7 +5,6 @@ from datetime import datetime
 from typing import ClassVar
 
 from gputui.model.readings import is_free
-from gputui.model.series import Span
 from gputui.model.slots import PLACES, state_of_worker, wrong_device
 from gputui.model.snapshot import (
     AWAY,
@@ -118,8 +117,8 @@ class HostsView(Listing[Row]):
 
     def values(self, watched: Watched) -> Iterable[Row]:
         """Return the hosts: those that failed first, then those on their way."""
-        look, hosts = Look(watched.snapshot.taken_at), watched.snapshot.hosts
-        return sorted((Row(host, (), look) for host in hosts), key=lambda r: r.urgency)
+        rows = [Row(host, (), Look(watched)) for host in watched.snapshot.hosts]
+        return sorted(rows, key=lambda row: row.urgency)
 
     def about(self, value: Row, width: int, height: int) -> list[Line]:
         """Describe which GPUs it waits for, the host under the cursor, and others that failed."""
@@ -266,7 +265,7 @@ class WorkersView(Listing[WorkerStatus]):
         if slot is None or room < len(lines) + LEAST_LINES:
             return lines
         left = room - len(lines) - LOG_LINES
-        graphs = graph_lines(watched, slot, Span.MINUTES_2, width, left)
+        graphs = graph_lines(watched, slot, self.span, width, left)
         log = log_of(watched, slot, value.name)
         return [*graphs, *beneath(lines, log, width, room - len(graphs))]
 

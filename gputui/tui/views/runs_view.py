@@ -45,15 +45,12 @@ LEAST_FIGURE = 9
 
 
 def _progress(row: RunRow, width: int) -> Line:
-    run = row.run
-    if run.state.ended and run.state is not RunState.DONE:
-        text = f"in {fmt.safe(run.stage)}" if run.stage else fmt.MISSING
-        return [(fitted(text, width), "dim")]
-    if run.state is RunState.DONE:
-        return gauge(1.0, "100%", width)
-    if not run.total:
-        return [(fitted(fmt.safe(run.stage) or fmt.MISSING, width), "dim")]
-    return gauge(run.done / run.total, f"{run.done / run.total:.0%}", width)
+    run, done = row.run, row.run.state is RunState.DONE
+    if done or (run.total and not run.state.ended):
+        share = 1.0 if done else run.done / run.total
+        return gauge(share, f"{share:.0%}", width)
+    text = f"in {run.stage}" if run.stage and run.state.ended else run.stage
+    return [(fitted(fmt.safe(text) or fmt.MISSING, width), "dim")]
 
 
 def _summary(row: RunRow) -> str:
@@ -95,8 +92,6 @@ class RunsView(Listing[RunRow]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._wanted = ""
-        """The run to go to as soon as it is there."""
         self._earlier: tuple[RunStatus, ...] = ()
         self._logs: dict[tuple[str, RunState], tuple[str, ...]] = {}
         """The last lines of ended runs, empty until they were read."""
@@ -126,19 +121,9 @@ class RunsView(Listing[RunRow]):
 
     def go_to(self, key: str) -> None:
         """Put the cursor on a run, which may not have been heard of yet; no filter hides it."""
-        self._wanted = key
         if self.filter_text and key not in self._values:
             self.filter("")
-        self._select_wanted()
-
-    def _select_wanted(self) -> None:
-        if self._wanted and self.table.select(self._wanted):
-            self._wanted = ""
-
-    def show(self, watched: Watched) -> None:
-        """Draw the list and the chosen run."""
-        super().show(watched)
-        self._select_wanted()
+        super().go_to(key)
 
     def about(self, value: RunRow, width: int, height: int) -> list[Line]:
         """Return the run's page: progress, result and figure, or why it failed and what to do.
@@ -150,19 +135,18 @@ class RunsView(Listing[RunRow]):
             first, second = sorted(marked, key=lambda row: row.run.started_at)
             return compare_lines(first, second, width)
         run, watched = value.run, self.screen_app.watched
-        snapshot = watched.snapshot if self._is_here(run) else None
+        is_here, snapshot = self._is_here(run), watched.snapshot
         command = self._command(run) if run.failure else ""
         then_s = last_took_s(run, (row.run for row in self._values.values()))
         lines = run_lines(value, width, self._log(run), command, self._defaults(run), then_s)
         if is_program(run.preset) and run.failure is None and (said := self._log(run)):
             lines += [(), *(line for text in said for line in wrapped(text, width))]
-        gpus = fleet_lines(watched, value, width) if snapshot else []
-        if run.state.ended or is_program(run.preset):
-            snapshot = None
-        if snapshot is not None:
+        gpus = fleet_lines(watched, value, width) if is_here else []
+        goes_on = is_here and not (run.state.ended or is_program(run.preset))
+        if goes_on:
             lines += [queue_line(run, snapshot), *waiting_lines(snapshot, width)]
         room = max(LEAST_FIGURE, height - len(lines) - 1 - (LINES + 1 if gpus else 0))
-        if snapshot is not None:
+        if goes_on:
             lines += [(), *progress_lines(snapshot.groups, watched.throughput, width, room)]
         elif (figure := figure_of(run.result_json)) is not None:
             lines += [(), *figure_lines(figure, width, room, self._text.palette.flat)]

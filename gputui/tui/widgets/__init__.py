@@ -160,6 +160,8 @@ class Table(ScrollView, Moving, can_focus=True):
         self._keys: Sequence[str] = ()
         self._draw: Callable[[str], Line] = lambda key: ((key, ""),)
         self._index = 0
+        self._wanted = ""
+        """The key of the row to go to as soon as it is there."""
         self._keeps_row = False
         """Whether a person moved the cursor away from the top."""
 
@@ -188,7 +190,9 @@ class Table(ScrollView, Moving, can_focus=True):
         """Show these rows; where the cursor's row is gone, it stays near its place."""
         before, key = self._keys, self.cursor
         self._heading, self._keys, self._draw = heading, keys, draw
-        if not self._keeps_row:
+        if self._wanted in keys:
+            self._index, self._keeps_row, self._wanted = keys.index(self._wanted), True, ""
+        elif not self._keeps_row:
             self._index = 0
         elif key in keys:
             self._index = keys.index(key)
@@ -203,15 +207,16 @@ class Table(ScrollView, Moving, can_focus=True):
         self.virtual_size = Size(self.scrollable_content_region.width, len(self._keys) + HEADING)
         self.call_after_refresh(self._into_sight)
 
-    def select(self, key: str) -> bool:
-        """Put the cursor on a row; return whether there is such a row."""
-        if there := key in self._keys:
+    def select(self, key: str) -> None:
+        """Put the cursor on a row, which may not be there yet."""
+        if key in self._keys:
             self._go_to(self._keys.index(key))
-        return there
+        else:
+            self._wanted = key
 
     def _go_to(self, index: int) -> None:
         index = max(0, min(index, len(self._keys) - 1))
-        self._keeps_row = index > 0
+        self._keeps_row, self._wanted = index > 0, ""
         if index != self._index and self._keys:
             for row in (self._index, index):
                 y = row - self.scroll_offset.y + HEADING
