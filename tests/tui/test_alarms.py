@@ -77,11 +77,6 @@ def test_a_narrow_status_line_gives_up_counts_before_alarms(width: int, first: s
     assert "!200 alarms" in text
 
 
-def test_a_host_that_failed_is_an_alarm() -> None:
-    failed = host("h", state=HostState.FAILED, reason="refused")
-    assert kinds(Alarms(), snapshot(failed)) == [AlarmKind.FAILED]
-
-
 def status(seen: Snapshot) -> list[tuple[str, str]]:
     watched = Watched()
     watched.take(seen)
