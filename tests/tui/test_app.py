@@ -11,7 +11,7 @@ from gputui.demo import cluster as simulated
 from gputui.errors import UsageError
 from gputui.tui.app import ScreenApp
 from gputui.tui.dialogs import Dialog
-from tests.tui.still import seen, until
+from tests.tui.still import seen, showing, until
 
 
 class Demo:
@@ -50,8 +50,7 @@ def in_dialog(pilot: "Pilot[int]") -> bool:
 
 async def test_the_fleet_shows_every_gpu_with_its_state() -> None:
     demo = Demo()
-    async with demo.app.run_test(size=(80, 24)) as pilot:
-        await up(pilot)
+    async with showing(demo, "node-01:gpu0") as pilot:
         rows = [f"gpu{gpu}" for gpu in range(4)] * 2
         await until(pilot, lambda: re.findall(r"(?m)^  (gpu\d) [●○◐] ", seen(pilot)) == rows)
         assert "SIMULATED" in seen(pilot)
@@ -59,8 +58,7 @@ async def test_the_fleet_shows_every_gpu_with_its_state() -> None:
 
 async def test_a_yes_to_the_preview_scales_the_cluster() -> None:
     demo = Demo()
-    async with demo.app.run_test(size=(80, 24)) as pilot:
-        await up(pilot)
+    async with showing(demo, "node-01:gpu0") as pilot:
         await until(pilot, lambda: "workers 8/8" in seen(pilot))
         await pilot.press("minus")
         await until(pilot, lambda: "7 workers" in seen(pilot))
@@ -72,8 +70,7 @@ async def test_a_yes_to_the_preview_scales_the_cluster() -> None:
 
 async def test_a_view_asked_for_as_the_screen_closes_is_dropped_without_a_word() -> None:
     demo = Demo()
-    async with demo.app.run_test(size=(80, 24)) as pilot:
-        await up(pilot)
+    async with showing(demo, "node-01:gpu0") as pilot:
         demo.app.go_to("hosts")
         demo.app.workers.cancel_all()
         await pilot.pause()
@@ -83,8 +80,7 @@ async def test_a_view_asked_for_as_the_screen_closes_is_dropped_without_a_word()
 
 async def test_leaving_asks_and_a_simulated_cluster_ends_with_its_screen() -> None:
     demo = Demo()
-    async with demo.app.run_test(size=(80, 24)) as pilot:
-        await up(pilot)
+    async with showing(demo, "node-01:gpu0") as pilot:
         await pilot.press("q")
         await until(pilot, lambda: "ends with this screen" in seen(pilot))
         assert "leave it running" not in seen(pilot) and "attach" not in seen(pilot)
@@ -103,21 +99,9 @@ async def test_a_link_that_can_never_open_ends_the_screen_at_once() -> None:
     assert str(app.failure) == "never"
 
 
-async def test_cancelling_the_question_stays() -> None:
-    demo = Demo()
-    async with demo.app.run_test(size=(80, 24)) as pilot:
-        await up(pilot)
-        await pilot.press("ctrl+q")
-        await until(pilot, lambda: in_dialog(pilot))
-        await pilot.press("escape")
-        await until(pilot, lambda: not in_dialog(pilot))
-        assert demo.app.is_running
-
-
 async def test_a_read_only_screen_changes_nothing() -> None:
     demo = Demo(readonly=True)
-    async with demo.app.run_test(size=(80, 24)) as pilot:
-        await up(pilot)
+    async with showing(demo, "node-01:gpu0") as pilot:
         await pilot.press("minus")
         await until(pilot, lambda: "read-only" in seen(pilot))
         assert not in_dialog(pilot)
@@ -125,8 +109,7 @@ async def test_a_read_only_screen_changes_nothing() -> None:
 
 async def test_a_paused_screen_draws_nothing_new_and_goes_on_afterwards() -> None:
     demo = Demo()
-    async with demo.app.run_test(size=(80, 24)) as pilot:
-        await up(pilot)
+    async with showing(demo, "node-01:gpu0") as pilot:
         await pilot.press("p")
         await until(pilot, lambda: "PAUSED" in seen(pilot))
         before = demo.app.watched.snapshot
@@ -135,20 +118,9 @@ async def test_a_paused_screen_draws_nothing_new_and_goes_on_afterwards() -> Non
         await until(pilot, lambda: "PAUSED" not in seen(pilot))
 
 
-async def test_what_was_wrong_with_a_filter_goes_when_it_is_right() -> None:
-    demo = Demo()
-    async with demo.app.run_test(size=(80, 24)) as pilot:
-        await up(pilot)
-        await pilot.press("slash", *"util<")
-        await until(pilot, lambda: "util<: a number must follow" in seen(pilot))
-        await pilot.press(*"101", "enter")
-        await until(pilot, lambda: "8 GPUs on 2 hosts" in seen(pilot))
-
-
 async def test_zooming_leads_from_gpus_over_hosts_to_cells_and_says_where_it_ends() -> None:
     demo = Demo()
-    async with demo.app.run_test(size=(80, 24)) as pilot:
-        await up(pilot)
+    async with showing(demo, "node-01:gpu0") as pilot:
         await pilot.press("Z")
         await until(pilot, lambda: "host zoom" in seen(pilot))
         await pilot.press("Z")
@@ -163,8 +135,7 @@ async def test_zooming_leads_from_gpus_over_hosts_to_cells_and_says_where_it_end
 
 async def test_the_help_and_the_palette_have_every_command() -> None:
     demo = Demo()
-    async with demo.app.run_test(size=(120, 60)) as pilot:
-        await up(pilot)
+    async with showing(demo, "node-01:gpu0", size=(120, 60)) as pilot:
         await pilot.press("question_mark")
         await until(pilot, lambda: ":scale [HOST] N|max" in seen(pilot))
         await pilot.press("escape", "ctrl+p", *"pau")
@@ -175,8 +146,7 @@ async def test_the_help_and_the_palette_have_every_command() -> None:
 
 async def test_a_command_with_an_argument_is_begun_by_the_palette() -> None:
     demo = Demo()
-    async with demo.app.run_test(size=(80, 24)) as pilot:
-        await up(pilot)
+    async with showing(demo, "node-01:gpu0") as pilot:
         await pilot.press("ctrl+p", *"adaptive", "enter")
         await until(pilot, lambda: demo.app.prompt.active)
         await pilot.press(*"2 4", "enter")
@@ -194,28 +164,9 @@ async def test_a_tiny_terminal_gets_a_summary_and_a_larger_one_the_fleet_again()
         await up(pilot)
 
 
-async def test_sorting_puts_an_arrow_at_the_column() -> None:
-    demo = Demo()
-    async with demo.app.run_test(size=(80, 24)) as pilot:
-        await up(pilot)
-        await pilot.press("colon", *"sort temp", "enter")
-        await until(pilot, lambda: "°C▼" in seen(pilot))
-
-
-async def test_in_ascii_nothing_else_is_drawn() -> None:
-    demo = Demo()
-    demo.app.ascii_only = True
-    async with demo.app.run_test(size=(120, 24)) as pilot:
-        await up(pilot)
-        assert demo.app.view is not None
-        table = demo.app.view.query_one("Table")
-        assert all(table.render_line(y).text.isascii() for y in range(12))
-
-
 async def test_every_theme_can_be_had() -> None:
     demo = Demo()
-    async with demo.app.run_test(size=(80, 24)) as pilot:
-        await up(pilot)
+    async with showing(demo, "node-01:gpu0") as pilot:
         themes = set()
         for _ in range(5):
             await pilot.press("T")
@@ -226,18 +177,9 @@ async def test_every_theme_can_be_had() -> None:
 
 async def test_a_megabyte_pasted_into_the_filter_is_cut() -> None:
     demo = Demo()
-    async with demo.app.run_test(size=(80, 24)) as pilot:
-        await up(pilot)
+    async with showing(demo, "node-01:gpu0") as pilot:
         await pilot.press("slash")
         demo.app.prompt.post_message(Paste("x\x1b" * 500_000))
         await until(pilot, lambda: demo.app.prompt.value)
         assert len(demo.app.prompt.value) <= 500
         assert "\x1b" not in demo.app.prompt.value
-
-
-async def test_the_start_view_shows_a_refused_host_and_tries_it_again() -> None:
-    demo = Demo((8, 1), troubles=True)
-    async with demo.app.run_test(size=(120, 40)) as pilot:
-        await until(pilot, lambda: "failed" in seen(pilot))
-        await pilot.press("0", *":retry", "enter")
-        await until(pilot, lambda: "again" in seen(pilot))

@@ -10,7 +10,6 @@ from textual.worker import Worker
 from gputui.tui.commands import Command, Registry
 from gputui.tui.commands.actions import COMMANDS as EVERYWHERE
 from gputui.tui.commands.changes import COMMANDS as CHANGES
-from gputui.tui.dialogs import Dialog
 from gputui.tui.views import VIEWS, load_view
 from tests.tui.still import until
 from tests.tui.test_app import Demo, up
@@ -92,13 +91,3 @@ async def test_every_command_can_be_called(
             await app.call(command, ARGUMENTS.get(command.name, ""))
             await escape(pilot, others)
         assert app.is_running
-
-
-async def test_stopping_asks_first_and_then_the_screen_ends() -> None:
-    demo = Demo()
-    async with demo.app.run_test(size=(80, 24)) as pilot:
-        await up(pilot)
-        await pilot.press("colon", *"stop", "enter")
-        await until(pilot, lambda: isinstance(demo.app.screen, Dialog))
-        await pilot.press("y")
-        await until(pilot, lambda: not demo.app.is_running)

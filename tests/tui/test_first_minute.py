@@ -156,11 +156,3 @@ def test_the_first_frame_waits_for_no_message_dialog_or_change() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-async def test_the_views_are_named_at_80_columns() -> None:
-    on = Still(snapshot(host("h", device()), workers=(worker(),)))
-    async with on.app.run_test(size=(80, 24)) as pilot:
-        for key in "123456":
-            await pilot.press(key)
-            await sees(pilot, "0hosts 1fleet 2workers 3tasks 4logs 5events 6runs")

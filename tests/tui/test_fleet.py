@@ -71,13 +71,6 @@ async def test_theme_zoom_and_columns_are_remembered(tmp_path: Path) -> None:
         await sees_not(pilot, "PWR  °C")
 
 
-def test_choices_are_read_as_they_were_saved(tmp_path: Path) -> None:
-    path = tmp_path / "screen.json"
-    assert load(path) == Preferences()
-    save(path, Preferences("textual-light", "host", ("util",)))
-    assert load(path) == Preferences("textual-light", "host", ("util",))
-
-
 @pytest.mark.parametrize("text", ['{"theme": ', "[1]", '{"forms": 1}', "\x00"])
 async def test_a_broken_file_of_choices_is_as_good_as_none_and_said(
     tmp_path: Path, text: str
@@ -202,14 +195,6 @@ async def test_the_host_of_a_gpu_is_folded_and_all_hosts() -> None:
         await sees(pilot, "fold: rows are not grouped by host while sorted")
 
 
-async def test_a_filter_finds_what_is_the_matter() -> None:
-    on = Still(two_hosts(ecc_errors=2))
-    async with showing(on, "gpu1", size=(120, 24)) as pilot:
-        await pilot.press("slash", *"alarm:ecc*", "enter")
-        await sees(pilot, "2 of 4 GPUs on 2 hosts", "ECC errors")
-        await sees_not(pilot, " gpu1")
-
-
 async def test_the_filters_of_the_issue_narrow_the_rows() -> None:
     on = Still(two_hosts(utilization_percent=80.0))
     async with showing(on, "gpu0", size=(120, 24)) as pilot:
@@ -235,14 +220,6 @@ async def test_what_is_wrong_with_a_filter_is_not_said_a_moment_longer(
         await sees(pilot, "util<: a number must follow")
         await pilot.press("9")
         await sees(pilot, "4 GPUs on 2 hosts  /util<9")
-
-
-async def test_sizes_are_compared_in_the_units_they_are_shown_in() -> None:
-    workers = (worker(0, spilled_bytes=2 * GIB), worker(1, spilled_bytes=GIB // 2))
-    on = Still(snapshot(host("h", device(0), device(1)), workers=workers))
-    async with showing(on, "gpu1") as pilot:
-        await pilot.press("slash", *"spill>1G", "enter")
-        await sees(pilot, "gpu0", "1 of 2 GPUs on 1 host")
 
 
 async def test_sorted_by_state_the_worst_comes_first() -> None:

@@ -14,7 +14,6 @@ from gputui.model.snapshot import (
 )
 from gputui.model.usage import Failure
 from gputui.protocol.frontend import CancelRun, Done, SnapshotTaken, StartRun
-from gputui.protocol.shared import Refused
 from gputui.tui.dialogs import Dialog
 from gputui.tui.dialogs.run import RunDialog
 from gputui.tui.rendering.work import RunRow, run_lines
@@ -118,14 +117,6 @@ async def test_workers_are_filtered_sorted_and_turned_around() -> None:
         await sees(pilot, "RSS/LIMIT▼", "by rss/limit")
         await pilot.press(*":sort warmth", "enter")
         await sees(pilot, "no column warmth; known: worker, state,")
-
-
-async def test_a_filter_that_cannot_be_read_changes_nothing() -> None:
-    screen = Still(cluster())
-    async with showing(screen, "h:gpu1", keys="2", size=(120, 24)):
-        assert screen.app.view is not None
-        assert "a number must follow" in screen.app.view.filter("cpu<fast")
-        assert screen.app.view.filter_text == ""
 
 
 async def test_events_are_shown_the_newest_first() -> None:
@@ -312,14 +303,6 @@ async def test_a_run_with_a_parameter_that_is_not_there_is_refused_at_once() -> 
         await pilot.press("colon", *"run svd row=10", "enter")
         await sees(pilot, "did you mean 'rows'")
         assert screen.link.asked == []
-
-
-async def test_what_the_head_refuses_is_said() -> None:
-    screen = Still(cluster())
-    screen.link.reply = Refused(0, "another run is on")
-    async with showing(screen, "gpu0", size=(100, 30)) as pilot:
-        await pilot.press("colon", *"run svd cols=10", "enter")
-        await sees(pilot, "run: another run is on")
 
 
 async def test_ascii_screens_are_ascii() -> None:

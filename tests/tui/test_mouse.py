@@ -5,7 +5,6 @@ import re
 import pytest
 from textual.events import MouseScrollDown
 
-from gputui.tui.dialogs import Dialog
 from gputui.tui.widgets import Table
 from gputui.tui.widgets.heat import HeatPane
 from tests.tui.build import device, host, snapshot, worker
@@ -82,18 +81,6 @@ async def test_a_click_on_a_key_presses_it() -> None:
         y, line = next(each for each in enumerate(seen(pilot).splitlines()) if "2w" in each[1])
         await pilot.click(offset=(line.index("2w"), y))
         await sees(pilot, "RSS/LIMIT")
-
-
-async def test_a_click_answers_a_question() -> None:
-    on = still()
-    async with showing(on, "gpu3", size=(100, 30)) as pilot:
-        await pilot.press("q")
-        await until(pilot, lambda: isinstance(on.app.screen, Dialog))
-        await sees(pilot, "[c] cancel")
-        y, line = next(each for each in enumerate(seen(pilot).splitlines()) if "[c]" in each[1])
-        await pilot.click(offset=(line.index("[c]"), y))
-        await until(pilot, lambda: not isinstance(on.app.screen, Dialog))
-        assert on.app.is_running
 
 
 async def test_a_click_on_a_cell_leads_to_its_gpu() -> None:

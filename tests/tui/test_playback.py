@@ -17,7 +17,7 @@ from gputui.runs.playback import RecordedRun, recorded_run
 from gputui.runs.recorder import FlightRecorder
 from gputui.runs.records import Recording, status_of
 from tests.tui.build import EPOCH, GIB, device, host, snapshot, worker
-from tests.tui.still import Still, seen, sees, sees_not, until
+from tests.tui.still import Still, seen, sees, sees_not, showing, until
 
 BUSY_FROM, SECONDS = 60, 200
 TASKS = tuple(
@@ -160,8 +160,7 @@ async def test_a_recording_is_played_back_and_left_for_now(
 
 
 async def test_the_logs_are_those_that_workers_had_printed_by_then(on: Still) -> None:
-    async with on.app.run_test(size=(100, 30)) as pilot:
-        await sees(pilot, "▾now")
+    async with showing(on, "▾now", size=(100, 30)) as pilot:
         on.log("now:gpu0", "of now")
         await playing(pilot)
         await pilot.press("4")
@@ -230,8 +229,7 @@ async def test_the_cursor_stays_within_the_recording(on: Still) -> None:
 
 async def test_a_run_without_a_recording_says_why_it_is_not_played(on: Still) -> None:
     (runs.find("svd-1").folder / "telemetry.json").unlink()
-    async with on.app.run_test(size=(100, 30)) as pilot:
-        await sees(pilot, "▾now")
+    async with showing(on, "▾now", size=(100, 30)) as pilot:
         await pilot.press("left_square_bracket")
         await sees(pilot, "P in runs plays a recording back")
         await pilot.press("6")
@@ -242,8 +240,7 @@ async def test_a_run_without_a_recording_says_why_it_is_not_played(on: Still) ->
 
 
 async def test_the_command_line_plays_back_and_moves(on: Still) -> None:
-    async with on.app.run_test(size=(100, 30)) as pilot:
-        await sees(pilot, "▾now")
+    async with showing(on, "▾now", size=(100, 30)) as pilot:
         await pilot.press("6")
         await sees(pilot, "svd-1")
         await pilot.press("colon", *"playback", "enter")
