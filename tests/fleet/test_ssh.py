@@ -401,6 +401,19 @@ async def test_hosts_in_namespaces_are_reached_at_their_own_addresses(
     assert [host.far_address for host in hosts] == [host.address for host in namespace_hosts.hosts]
 
 
+async def test_a_pack_that_was_tampered_with_is_sent_anew(
+    reaching: Reaching, start_asyncssh: Start, ssh_folder: SshHosts
+) -> None:
+    start_asyncssh("ssh1")
+    reaching.configure(ssh_config=str(ssh_folder.config))
+    path = ssh_folder.folder / "cache" / "gputui" / f"agent-{reaching.shared_pack.hash}.pyz"
+    path.parent.mkdir(parents=True)
+    path.write_text("print('tampered')")
+    host = await reaching.end(reaching.begin(cpu_host("ssh1")))
+    assert host.state is S.READY
+    assert path.read_bytes() == reaching.shared_pack.data
+
+
 async def test_a_host_that_falls_off_the_network_is_silent_and_comes_back(
     reaching: Reaching, namespace_hosts: Namespaces
 ) -> None:
