@@ -16,8 +16,10 @@ import asyncssh
 import psutil
 import pytest
 
+from gputui.fleet.ssh import connection as ssh_connection
 from gputui.fleet.ssh import connector
 from gputui.fleet.ssh.connection import ControlMaster
+from gputui.fleet.stages import Question, Stages
 from gputui.model.hosts import Host
 from gputui.model.snapshot import HostState as S
 from tests.fleet.conftest import BOUND_S, Reaching, free_port, own_sshd
@@ -218,6 +220,41 @@ async def test_a_host_is_reached_through_a_connection_that_the_users_ssh_holds(
         await reaching.close()
     finally:
         subprocess.run([*master, "-O", "exit", "ssh1"], stderr=subprocess.DEVNULL)
+
+
+async def test_a_host_that_connects_to_ports_here_without_end_is_refused_more_than_so_many(
+    openssh_hosts: SshHosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ssh_connection, "MOST_LED", 8)
+    held: list[asyncio.StreamWriter] = []
+
+    async def hold(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        held.append(writer)
+        writer.write(b".")
+
+    async def nobody(question: Question) -> None:
+        return None
+
+    async def answer(port: int) -> tuple[bytes, asyncio.StreamWriter]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        return await reader.read(1), writer
+
+    connections = connector.Connector(str(openssh_hosts.config))
+    stages = Stages("ssh1", 10, ask=nobody)
+    connection = await connections.connect(Host("ssh1"), stages, "true")
+    async with await asyncio.start_server(hold, "127.0.0.1") as server:
+        port = await connection.forward_back(server.sockets[0].getsockname()[1])
+        answers = await asyncio.gather(*(answer(port) for _ in range(20)))
+        assert len(held) == 8 == [said for said, _ in answers].count(b".")
+        for writer in (*held, *(writer for _, writer in answers)):
+            writer.close()
+        async with asyncio.timeout(10):
+            while (again := await answer(port))[0] != b".":  # once those before are gone
+                again[1].close()
+        again[1].close()
+        held[-1].close()
+    await connection.close()
+    await connections.close()
 
 
 async def test_a_name_that_does_not_resolve(reaching: Reaching) -> None:

@@ -19,7 +19,9 @@ import tempfile
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from weakref import WeakSet
 
 import asyncssh
 
@@ -39,6 +41,9 @@ STDERR_BYTES_PER_S = 2**20
 THROUGH_A_JUMP_HOST = 8
 """Handshakes at once through one jump host, which is one machine for all of them."""
 PROXY_GRACE_S = 1.0
+MOST_LED = 1_024
+LED_BYTES = 2**19
+"""Connections from a host to ports here, and what is kept of each that is not taken."""
 
 QUESTION_BYTES = 10_000
 CLIENT = """
@@ -148,6 +153,9 @@ class SshConnection:
         """For handshakes of hosts behind this one."""
         self._environment = environment
         self._opened = opened
+        self._led = WeakSet[asyncssh.SSHForwarder]()
+        """What connects the other end to ports here; asyncssh drops it with its channel."""
+        self._leading = 0
 
     @property
     def forwarding(self) -> "SshConnection":
@@ -195,10 +203,24 @@ class SshConnection:
         It is `there` where that is given. Raises OSError where the server does not forward it.
         """
         try:
-            listener = await self.ssh.forward_remote_port(LOOPBACK, there, LOOPBACK, port)
+            listener = await self.ssh.create_server(
+                partial(self._lead, port), LOOPBACK, there, encoding=None, window=LED_BYTES
+            )
         except (asyncssh.Error, asyncssh.ChannelListenError) as error:
             raise OSError(0, str(error)) from error
         return int(listener.get_port())
+
+    async def _lead(self, port: int, _host: str, _from: int) -> asyncssh.SSHForwarder:
+        """Connect somebody on the other end to a port here; so many of them at most."""
+        if len(self._led) + self._leading >= MOST_LED:
+            raise asyncssh.ChannelOpenError(asyncssh.OPEN_RESOURCE_SHORTAGE, "too many")
+        self._leading += 1
+        try:
+            forwarder = await self.ssh.forward_connection(LOOPBACK, port)
+        finally:
+            self._leading -= 1
+        self._led.add(forwarder)
+        return forwarder
 
     def keep_alive(self, interval_s: float, count: int) -> None:
         """Notice a silent connection: it ends after `count` unanswered keepalives."""
