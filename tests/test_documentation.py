@@ -88,7 +88,9 @@ def test_every_flag_in_it_exists(path: Path) -> None:
     said = {
         word
         for line in inline(TEXTS[path])
-        if not line.startswith(("pip ", "pytest", "python", "sudo", "mypy", "salloc ", "squeue "))
+        if not line.startswith(
+            ("pip ", "pytest", "python", "sudo", "mypy", "salloc ", "squeue ", "srun ")
+        )
         for word in re.findall(r"(?<![\w-])--[a-z][a-z-]+", line)
     }
     assert said - OTHERS <= flags()
