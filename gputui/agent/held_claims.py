@@ -64,6 +64,7 @@ class HeldClaims:
                     claims.leave_line()
                 case StandInLine(uuids, gpus, note):
                     claims.wait_in_line(uuids, gpus, note)
+                    self._send(Claimed())
                 case ReleaseGpus(uuids):
                     self._release(claims, uuids)
                 case EndClaims(uuids):

@@ -61,12 +61,15 @@ class HostClaims:
 
     async def claim(self, uuids: Collection[str], note: Note, pid: int | None = None) -> Claimed:
         """Claim all of these or none; with `pid`, until that process ends."""
+        return await self._ask(ClaimGpus(tuple(uuids), note, pid))
+
+    async def _ask(self, order: ClaimGpus | StandInLine) -> Claimed:
         async with self._claiming:
             while not self._answers.empty():
                 self._answers.get_nowait()
             if self.lost:
                 return Claimed(error=self.lost)
-            self._send(ClaimGpus(tuple(uuids), note, pid))
+            self._send(order)
             try:
                 async with asyncio.timeout(CLAIMED_S):
                     return await self._answers.get()
@@ -77,9 +80,13 @@ class HostClaims:
         """End claims."""
         self._send(ReleaseGpus(tuple(uuids)))
 
-    def stand_in_line(self, uuids: Collection[str], gpus: int, note: Note) -> None:
-        """Wait for GPUs, after everybody who waits already; for none, leave the line."""
-        self._send(StandInLine(tuple(uuids), gpus, note))
+    async def stand_in_line(self, uuids: Collection[str], gpus: int, note: Note) -> Claimed:
+        """Wait for GPUs, after everybody who waits already."""
+        return await self._ask(StandInLine(tuple(uuids), gpus, note))
+
+    def leave_line(self) -> None:
+        """Wait no more."""
+        self._send(StandInLine((), 0, Note()))
 
 
 Picked = list[tuple[HostClaims, tuple[DeviceReading, ...]]]
@@ -148,12 +155,12 @@ async def hold(
     if count > (there := _sum(_fitting(hosts, wanted, _could_do))):
         raise ClusterError(f"too few GPUs: {_asked(count, wanted)}, {there} on these hosts")
     until = time.monotonic() + wanted.wait_s
-    if wanted.wait_s:
-        for host in hosts:
-            if host.devices:
-                uuids = [device.uuid for device in host.devices]
-                host.stand_in_line(uuids, min(count, host.most or count), note)
     try:
+        for host in hosts if wanted.wait_s else ():
+            if uuids := [device.uuid for device in host.devices]:
+                stood = await host.stand_in_line(uuids, min(count, host.most or count), note)
+                if stood.error:
+                    waiting(f"{host.name}: no place in the line: {stood.error}")
         while True:
             picked = sorted(pick_free(hosts, wanted), key=lambda each: each[0].name)
             refused = await _claim_all(picked, note)
@@ -167,7 +174,7 @@ async def hold(
     finally:
         if wanted.wait_s:
             for host in hosts:
-                host.stand_in_line((), 0, note)
+                host.leave_line()
 
 
 async def _claim_all(picked: Picked, note: Note) -> Claimed | None:

@@ -112,7 +112,10 @@ class StopListening:
 
 @dataclass(frozen=True, slots=True)
 class StandInLine:
-    """Wait for `gpus` of these after everybody who waits already; for none, leave the line."""
+    """Wait for `gpus` of these after everybody who waits already, answered by `Claimed`.
+
+    For none, leave the line.
+    """
 
     uuids: Devices[Name]
     gpus: SmallNumber
@@ -327,7 +330,7 @@ class Listening:
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """The answer to `ClaimGpus`: nothing was claimed where one of these is not empty."""
+    """The answer to `ClaimGpus` and `StandInLine`; one that is not empty says what went wrong."""
 
     held: Devices[Name] = ()
     """UUIDs that somebody else holds."""

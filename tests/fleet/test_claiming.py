@@ -1,6 +1,9 @@
 """Claims over several hosts, by heads that wait for them at the same time."""
 
 import asyncio
+import contextlib
+import os
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -124,6 +127,29 @@ async def test_who_waits_hears_who_has_the_gpus_and_who_comes_first(boxes: list[
     assert not two.done()
     first.release(all_four)
     assert len(await asyncio.wait_for(two, 20)) == 2
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="a mount needs root")
+async def test_who_finds_no_place_in_line_on_a_full_disk_hears_why_and_waits(
+    boxes: list[Box],
+) -> None:
+    folder = boxes[0].folder
+    subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=32k,mode=1777", "tmpfs", folder], check=True
+    )
+    try:
+        holder, waiter = Person(boxes[:1]), Person(boxes[:1])
+        held = await holder.hold(Wanted(2))
+        with contextlib.suppress(OSError):
+            (folder / "filler").write_bytes(bytes(2**16))
+        waiting = asyncio.create_task(waiter.hold(Wanted(2, wait_s=60.0)))
+        while not waiter.said:
+            await asyncio.sleep(0.05)
+        assert waiter.said[0] == "a: no place in the line: claims: No space left on device"
+        holder.release(held)
+        assert await asyncio.wait_for(waiting, 20) == held
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)
 
 
 async def test_hosts_that_give_so_many_are_claimed_together_or_not_at_all(boxes: list[Box]) -> None:
