@@ -86,11 +86,17 @@ class LoneAgent:
 
 @contextlib.asynccontextmanager
 async def lone_agents(
-    hosts: Iterable[Host], settings: FleetSettings, ask: Ask, opener: AgentOpener | None = None
+    hosts: Iterable[Host],
+    settings: FleetSettings,
+    ask: Ask,
+    opener: AgentOpener | None = None,
+    *,
+    once: bool = False,
 ) -> AsyncIterator[tuple[LoneAgent | HostError, ...]]:
     """Start an agent on every host; yield each that answered, or why it did not.
 
-    All of them end with the block. Raises UsageError for this machine where it is a Mac.
+    All of them end with the block, those that are asked `once` as soon as they have answered.
+    Raises UsageError for this machine where it is a Mac.
     """
     hosts = tuple(hosts)
     if not IS_LINUX and any(host.is_local for host in hosts):
@@ -108,6 +114,8 @@ async def lone_agents(
             agent = LoneAgent(host, await opener.open(host, stages), stages, settings)
             agents.append(agent)
             await agent.up
+            if once:
+                await agent.close()
         except HostError as error:
             return error
         return agent

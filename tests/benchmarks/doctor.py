@@ -172,7 +172,7 @@ async def look(hosts: SshHosts) -> None:
 
     settings = FleetSettings("none", ssh_config=str(hosts.config), stage_timeout_s=120.0)
     named = [Host(host.name, python=sys.executable) for host in hosts.hosts]
-    async with lone_agents(named, settings, nobody) as found:
+    async with lone_agents(named, settings, nobody, once=True) as found:
         bad = [one for one in found if isinstance(one, HostError)]
         assert not bad, bad[:3]
 
