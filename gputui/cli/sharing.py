@@ -6,18 +6,19 @@ import json
 import math
 import sys
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from gputui.cli.hosts import fleet_settings
 from gputui.cli.terminal import ask_here
 from gputui.client.head_connection import HeadConnection
-from gputui.client.sources import HostsInput, parse_size, parse_span, read_hosts
+from gputui.client.sources import parse_size, parse_span, read_hosts
 from gputui.errors import ClusterError, ExitCode, GputuiError, HostError, UsageError
 from gputui.fleet.checks import OTHERS_HIDDEN, chosen_devices
 from gputui.fleet.claiming import Picked, hold
 from gputui.fleet.lone_agents import LoneAgent, lone_agents
+from gputui.model.hosts import Host
 from gputui.model.plain_text import aligned, safe, safe_lines
 from gputui.model.readings import (
     DeviceReading,
@@ -28,26 +29,30 @@ from gputui.model.readings import (
     used_since,
     users,
 )
-from gputui.model.snapshot import HostState, Snapshot
-from gputui.protocol.connection_file import running_clusters
-from gputui.protocol.frontend import SnapshotTaken
+from gputui.model.snapshot import HostState, HostStatus
+from gputui.protocol.connection_file import ConnectionFile, running_clusters
+from gputui.protocol.frontend import SnapshotTaken, ToFrontend
 from gputui.tui.rendering.format import age, memory, number, percent
 from gputui.tui.rendering.owners import gpu_sums
 
 WATCH_S = 2.0
+ANSWER_S = 2.0
+"""How long a head may take to answer."""
 RELEASED_S = 10.0
 """How long a claim may take to end."""
 
 Seen = tuple[dict[str, tuple[DeviceReading, ...]], tuple[HostError, ...]]
 """The GPUs of each host that answered, and why the others did not."""
+Said = tuple[HeadConnection, dict[str, HostStatus]]
+"""A running head, and its hosts as it said last, by how a person reaches them."""
 
 
 async def who(hosts: str | None, by: str, only: tuple[str, ...], as_json: bool, watch: bool) -> int:
     """Print every GPU with its users and its claim; 3 where no host answered."""
     filters, told = [gpu_filter(word) for word in only], dict[str, str]()
-    async with contextlib.aclosing(_readings(read_hosts(hosts))) as readings:
-        async for up, failed in readings:
-            now = time.time()
+    async with _looking(read_hosts(hosts).hosts, once=not watch) as look:
+        while True:
+            (up, failed), now = look(), time.time()
             _tell([each for each in failed if told.get(each.host) != each.reason])
             told = {each.host: each.reason for each in failed}
             devices = [
@@ -74,56 +79,74 @@ async def who(hosts: str | None, by: str, only: tuple[str, ...], as_json: bool, 
             if not watch:
                 return int(ExitCode.DONE if up else ExitCode.NO_CLUSTER)
             await asyncio.sleep(WATCH_S)
-    raise ClusterError("the cluster that watched these hosts has ended")
 
 
-async def _readings(hosts: HostsInput) -> AsyncGenerator[Seen, None]:
-    """Yield what a running head says of these hosts; where none watches them, their agents."""
-    watching = [each for each in running_clusters() if hosts.source == each.hosts_source != ""]
-    names = {host.name for host in hosts.hosts}
-    for cluster in watching:
-        try:
-            opening = HeadConnection.open(cluster.socket, frontend="command", snapshots=True)
-            async with await opening as connection:
-                async for message in connection.messages():
-                    if isinstance(message, SnapshotTaken):
-                        states = {each.name: each.state for each in message.snapshot.hosts}
-                        if states.keys() != names:
-                            break
-                        if any(state.final for state in states.values()):
-                            yield _of_snapshot(hosts, message.snapshot)
-                else:
-                    return
-        except GputuiError:
-            continue
-    async with lone_agents(hosts.hosts, fleet_settings(), ask_here) as found:
-        up, failed = _apart(found)
-        for host in up:
-            said = [*host.facts.warnings, *[OTHERS_HIDDEN] * host.facts.others_hidden]
-            if not host.claims.devices:
-                said = [f"no GPU: {'; '.join(host.facts.warnings) or 'none that may be used'}"]
+@contextlib.asynccontextmanager
+async def _looking(hosts: Sequence[Host], once: bool) -> AsyncIterator[Callable[[], Seen]]:
+    """Yield a function that returns the newest readings of these hosts, in their order.
+
+    Of those that a running head has ready, that tells; the others are reached, and read `once` or
+    all the time.
+    """
+    async with contextlib.AsyncExitStack() as opened:
+        asked = await asyncio.gather(*(_asked(each, opened) for each in running_clusters()))
+        heads = [each for each in asked if each]
+        watched = {host.name for host in hosts if _ready(host, heads)}
+        rest = [host for host in hosts if host.name not in watched]
+        alone = lone_agents(rest, fleet_settings(), ask_here, once=once)
+        up, failed = _apart(await opened.enter_async_context(alone))
+        for agent in up:
+            said = [*agent.facts.warnings, *[OTHERS_HIDDEN] * agent.facts.others_hidden]
+            if not agent.claims.devices:
+                said = [f"no GPU: {'; '.join(agent.facts.warnings) or 'none that may be used'}"]
             for each in said:
-                print(safe(f"gputui: {host.host.name}: {each}"), file=sys.stderr)
-        while True:
-            lost = [
-                HostError(each.host.name, HostState.SILENT, each.claims.lost)
-                for each in up
-                if each.claims.lost
-            ]
-            live = {each.host.name: each.claims.devices for each in up if not each.claims.lost}
-            yield live, (*failed, *lost)
+                print(safe(f"gputui: {agent.host.name}: {each}"), file=sys.stderr)
+        agents = {agent.host.name: agent.claims for agent in up}
+        failures = {each.host: each for each in failed}
+
+        def look() -> Seen:
+            found, lost = {}, []
+            for host in hosts:
+                claims, status = agents.get(host.name), _ready(host, heads)
+                if claims and not claims.lost:
+                    found[host.name] = claims.devices
+                elif status:
+                    found[host.name] = chosen_devices(host, status.devices)
+                else:
+                    why = claims.lost if claims else "your cluster there lost it, or has ended"
+                    error = HostError(host.name, HostState.SILENT, why)
+                    lost.append(failures.get(host.name, error))
+            return found, tuple(lost)
+
+        yield look
 
 
-def _of_snapshot(hosts: HostsInput, snapshot: Snapshot) -> Seen:
-    lines = {host.name: host for host in hosts.hosts}
-    up, failed = {}, []
-    for each in snapshot.hosts:
-        if each.state is HostState.READY:
-            up[each.name] = chosen_devices(lines[each.name], each.devices)
-        else:
-            reason = each.reason or each.state
-            failed.append(HostError(each.name, each.failed_stage, reason, hint=each.hint))
-    return up, tuple(failed)
+def _ready(host: Host, heads: Iterable[Said]) -> HostStatus | None:
+    """Return a host as a head has it that it is ready at; None where it is at none."""
+    for head, said in heads:
+        status = said.get(host.by_hand)
+        if status and status.state is HostState.READY and not head.why_gone:
+            return status
+    return None
+
+
+async def _asked(cluster: ConnectionFile, opened: contextlib.AsyncExitStack) -> Said | None:
+    """Follow what a head says of its hosts until `opened` is closed; None without an answer."""
+    said: dict[str, HostStatus] = {}
+
+    def heard(message: ToFrontend) -> None:
+        if isinstance(message, SnapshotTaken):
+            said.clear()
+            said.update({host.by_hand: host for host in message.snapshot.hosts})
+
+    with contextlib.suppress(GputuiError, TimeoutError):
+        async with asyncio.timeout(ANSWER_S):
+            opening = HeadConnection.open(cluster.socket, frontend="command", snapshots=True)
+            connection = await opened.enter_async_context(await opening)
+            connection.heard = heard
+            await connection.received(SnapshotTaken)
+            return connection, said
+    return None
 
 
 def _apart(

@@ -111,7 +111,8 @@ class FleetHost:
         self._changed, self._message_received = changed, received
         self._find_ways, self._ask = find_ways, ask
         self._owners = owners
-        self._status = HostStatus(host.name, HostState.RESOLVING, time.time())
+        resolving = HostState.RESOLVING, time.time()
+        self._status = HostStatus(host.name, *resolving, by_hand=host.by_hand)
         self._lease_timer: asyncio.TimerHandle | None = None
         self._session: AgentSession | None = None
         self._stopping = False

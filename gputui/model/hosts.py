@@ -68,7 +68,8 @@ class Host:
         """The words with which a person runs a command there."""
         if self.slurm_job:
             return f"srun --jobid={self.slurm_job} --overlap -w {self.name}"
-        return f"ssh {self.ssh_name}"
+        port, user = f"-p {self.port} " * bool(self.port), f"{self.user}@" * bool(self.user)
+        return f"ssh {port}{user}{self.ssh_name}"
 
     @property
     def ssh_name(self) -> str:

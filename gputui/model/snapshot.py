@@ -139,6 +139,8 @@ class HostStatus:
     """When the agent's last telemetry came; its age is shown for a silent host."""
     devices: Devices[DeviceReading] = ()
     warnings: Many[Document] = ()
+    by_hand: Line = ""
+    """The words with which a person runs a command there."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,7 +122,10 @@ def lines_of(hosts: Namespaces, folder: Path, options: str = "") -> str:
 
 def claimed(gputui: Command, text: str) -> set[str]:  # noqa: F811
     """Return what the hosts that answer say is claimed, by agents of their own."""
-    hosts = json.loads(gputui("who", text, "--json").stdout)
+    elsewhere = gputui.folder / "where-no-head-is"
+    elsewhere.mkdir(0o700, exist_ok=True)
+    words, env = gputui.words("who", text, "--json"), {"XDG_RUNTIME_DIR": str(elsewhere)}
+    hosts = json.loads(gputui.run_other(*words, env=env).stdout)
     return {gpu["uuid"] for host in hosts for gpu in host.get("gpus", ()) if gpu["claim"]}
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from tests import fakes
 from tests.processes import command_of
+from tests.sshd import SshHosts
 from tests.system.conftest import Command, wait_until
 
 END_S = 5.0
@@ -228,26 +229,27 @@ def test_a_folder_of_claims_that_will_not_do_is_named(gputui: Command, tmp_path:
         assert done.returncode == 3
 
 
-def test_who_asks_a_running_head_of_these_hosts_rather_than_the_hosts(
-    gputui: Command, tmp_path: Path
+def test_who_asks_a_running_head_of_its_hosts_and_reaches_only_the_others(
+    gputui: Command, openssh_hosts: SshHosts, tmp_path: Path
 ) -> None:
-    hosts = tmp_path / "lab.txt"
-    hosts.write_text("localhost")
-    assert gputui("up", str(hosts), "--gpus", "1").returncode == 0
+    gputui.env |= openssh_hosts.environment
+    other = openssh_hosts.hosts[0].name
+    hosts = tmp_path / "all.txt"
+    hosts.write_text(f"localhost\n{other}\n")
+    assert gputui("up", "localhost", "--name", "lab", "--gpus", "1").returncode == 0
     try:
         # An agent of its own would find two GPUs now.
         gputui.env["GPUTUI_FAKE_NVML"] = json.dumps({"gpus": 2})
 
         def claimed() -> bool:
-            (host,) = json.loads(gputui("who", str(hosts), "--json").stdout)
-            assert len(host["gpus"]) == 4
+            host, reached = json.loads(gputui("who", str(hosts), "--json").stdout)
+            assert len(host["gpus"]) == 4 and reached["host"] == other and "gpus" in reached
             return [bool(gpu["claim"]) for gpu in host["gpus"]] == [True, False, False, False]
 
         wait_until(claimed, 20)  # the snapshot is of a moment before
     finally:
         gputui("down", "lab")
-    (host,) = json.loads(gputui("who", str(hosts), "--json").stdout)
-    assert len(host["gpus"]) == 2
+    assert len(gpus(gputui)) == 2
 
 
 def test_who_names_the_hosts_that_a_running_head_does_not_reach(
