@@ -6,21 +6,19 @@ Also the command that starts another agent, and the removal of what killed agent
 import contextlib
 import fcntl
 import hashlib
-import json
 import os
 import shutil
 import socket
 import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from gputui.folders import SCRATCH_PREFIX, read_own_file, runtime_folder, write_whole
-from gputui.process.procfs import is_locked, own_machine, own_place, process_stat
+from gputui.folders import SCRATCH_PREFIX, read_own_file, runtime_folder
+from gputui.process.procfs import is_locked, own_machine
 from gputui.process.search_path import own_python
 
-OWNER = "owner.json"
+OWNER = "owner"
 LOG = "agent.log"
 LOG_BYTES = 1_000_000
 """A log that holds so much begins again."""
@@ -152,45 +150,29 @@ class AgentSocket:
 
 
 def own_scratch(scratch: Path) -> None:
-    """Note in the folder that it is this process's, for `sweep_scratch`.
+    """Lock a note in the folder, for as long as this process lives, for `sweep_scratch`.
 
-    A folder without a note is never swept: the disk is full, or /proc is not of this namespace.
+    A folder without a note is never swept: the disk is full, or its file system has no locks.
     """
-    pid = os.getpid()
+    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
     with contextlib.suppress(OSError):
-        if (stat := process_stat(pid)) is not None:
-            owner = {**asdict(own_place()), "machine": own_machine()}
-            owner |= {"pid": pid, "ticks": stat.start_ticks}
-            write_whole(scratch / OWNER, json.dumps(owner).encode())
+        owner = os.open(scratch / OWNER, flags, 0o600)
+        fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.write(owner, own_machine().encode())
 
 
 def sweep_scratch(parent: Path) -> None:
     """Remove the folders of this user's agents that are gone: killed, or when the power was.
 
-    What workers spilled lies there. Folders that may be of another machine's agents, or of another
-    container's, are left alone: a pid means nothing there.
+    What workers spilled lies there. Folders of another machine's agents, whose locks may not be
+    seen here, are left alone.
     """
     for folder in parent.glob(f"{SCRATCH_PREFIX}*"):
-        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
-            own_dir = folder.lstat().st_uid == os.getuid() and not folder.is_symlink()
-            if own_dir and _is_left(json.loads(read_own_file(folder / OWNER))):
+        with contextlib.suppress(OSError):
+            note = folder / OWNER
+            own = folder.lstat().st_uid == os.getuid() and not folder.is_symlink()
+            if own and read_own_file(note) == own_machine().encode() and not is_locked(note):
                 shutil.rmtree(folder)
-
-
-def _is_left(owner: Mapping[str, Any]) -> bool:
-    """Return whether an owner has ended: with its machine's last boot, or as a process here."""
-    here = own_place()
-    if owner["machine"] != own_machine():
-        return False
-    if owner["boot"] != here.boot or owner["pids"] != here.pids:
-        return bool(owner["boot"] != here.boot)
-    if (stat := process_stat(owner["pid"])) is not None:
-        return bool(stat.start_ticks != owner["ticks"])
-    try:
-        os.kill(owner["pid"], 0)
-    except ProcessLookupError:
-        return True
-    return False  # there, and hidden
 
 
 def begin_log(scratch: Path) -> None:
