@@ -9,9 +9,11 @@ import contextlib
 import errno
 import fcntl
 import os
+import shutil
 import signal
 import struct
 import sys
+import tarfile
 import termios
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -20,7 +22,6 @@ from pathlib import Path
 
 from gputui.agent.agent_socket import own_command
 from gputui.agent.program_parent import END, NOT_RUN
-from gputui.agent.sent_folders import SentFolders
 from gputui.agent.worker_process import sized
 from gputui.process import procfs
 from gputui.process.background import Background, words
@@ -30,6 +31,7 @@ from gputui.protocol.programs import (
     PIECE_BYTES,
     WINDOW_BYTES,
     EndPrograms,
+    FolderTaken,
     FromProgram,
     InputTaken,
     OutputTaken,
@@ -38,6 +40,7 @@ from gputui.protocol.programs import (
     ProgramOutput,
     ProgramStarted,
     ResizeTerminal,
+    SendFolder,
     SignalProgram,
     StartProgram,
     ToProgram,
@@ -59,7 +62,8 @@ class Programs:
     def __init__(
         self, environ: Mapping[str, str], scratch: Path, send: Callable[[FromProgram], None]
     ) -> None:
-        self.folders = SentFolders(scratch)
+        self._scratch = scratch
+        self._unpacking = asyncio.Lock()
         self._environ = _user_environment(environ)
         self._send = send
         self._programs: dict[str, Program] = {}
@@ -70,11 +74,20 @@ class Programs:
         if order.program in self._programs:
             return
         if order.sent:
-            order = replace(order, cwd=str(self.folders.path(_run(order.program))))
+            order = replace(order, cwd=str(self._sent(_run(order.program))))
         program = Program(order, self._environ, self._send, self._window)
         self._programs[order.program] = program
         if child := program.start():
             self._tasks.start(program.attend(child), order.program)
+
+    async def take_folder(self, order: SendFolder) -> FolderTaken:
+        """Keep a piece of a folder for a run's programs, and unpack the whole after the last."""
+        async with self._unpacking:
+            try:
+                await asyncio.to_thread(_keep_piece, self._sent(order.run), order)
+            except (OSError, EOFError, tarfile.TarError) as error:
+                return FolderTaken(order.run, order.start, str(error))
+        return FolderTaken(order.run, order.start)
 
     def take(self, message: ToProgram) -> None:
         """Handle a message for one program; one that is gone needs nothing."""
@@ -97,7 +110,8 @@ class Programs:
         for name in order.programs:
             self._programs.pop(name, None)
         for run in {*map(_run, order.programs)} - {*map(_run, self._programs)}:
-            await self.folders.remove(run)
+            async with self._unpacking:
+                await asyncio.to_thread(shutil.rmtree, self._sent(run), ignore_errors=True)
 
     def tell(self) -> None:
         """Send again what a head has not taken, to one that has just connected."""
@@ -107,18 +121,18 @@ class Programs:
     async def keep_limits(self) -> None:
         """Watch the programs' memory without end, and end those that come up to their limit."""
         while True:
-            for program in [each for each in self._programs.values() if each.limited]:
+            for program in [*self._programs.values()]:
                 await program.keep_limit()
             await asyncio.sleep(LOOK_S)
-
-    def pids(self) -> tuple[int, ...]:
-        """Return the pids of the programs' parents."""
-        return tuple(each.pid for each in self._programs.values() if each.pid)
 
     async def close(self, grace_s: float = 0.0) -> None:
         """End all programs."""
         await self.end(EndPrograms(tuple(self._programs), grace_s))
         await self._tasks.close()
+
+    def _sent(self, run: str) -> Path:
+        """Return where the folder that was sent for a run is; it goes with its last program."""
+        return self._scratch / f"sent-{run}"
 
     def _window(self) -> int:
         """Return how many bytes of each program's output may be untaken."""
@@ -163,15 +177,10 @@ class Program:
         """The pid of its parent, None where it has not started or has ended."""
         return self._child.pid if self._child and self._child.status is None else None
 
-    @property
-    def limited(self) -> bool:
-        """Whether it runs, and has a memory limit."""
-        return bool(self.pid and self._order.memory_limit_bytes)
-
     async def keep_limit(self) -> None:
         """End it where it holds more memory than its limit, with all that it started."""
-        assert self.pid
-        if await asyncio.to_thread(_reaches, self.pid, self._order.memory_limit_bytes):
+        pid, limit = self.pid, self._order.memory_limit_bytes
+        if pid and limit and await asyncio.to_thread(_reaches, pid, limit):
             self._over_limit = True
             self._kill()
 
@@ -364,6 +373,20 @@ class Program:
 
 def _run(program: str) -> str:
     return program.rpartition("/")[0]
+
+
+def _keep_piece(folder: Path, order: SendFolder) -> None:
+    folder.mkdir(mode=0o700, exist_ok=True)
+    packed = folder / f"{order.run}.tar.gz"
+    if order.data:
+        with packed.open("ab" if order.start else "wb") as file:
+            file.write(unpacked(order.data))
+        return
+    with tarfile.open(packed) as archive:
+        packed.unlink()
+        # As it was: links that lead out of the folder, too. Before 3.11.4 none is wanted.
+        archive.extraction_filter = getattr(tarfile, "tar_filter", None)
+        archive.extractall(folder)
 
 
 def _close(descriptor: int) -> None:

@@ -302,7 +302,7 @@ class Supervisor:
             case Examine():
                 self.send(await self._workers.examine(self._configure.host))
             case SendFolder():
-                self.send(await self._programs.folders.take(message))
+                self.send(await self._programs.take_folder(message))
             case StartProgram():
                 self._programs.start(message)
             case EndPrograms():
