@@ -1,7 +1,7 @@
 """The agent's side of its forkserver: start it, send it orders, read its reports, restart it.
 
 The forkserver gets a list of what to remove should the agent be killed. One that ends before it was
-ready cannot import what workers need; after a few tries it is given up, with what it said.
+ready cannot import what workers need: it is given up, with what it said, until a worker is started.
 """
 
 import asyncio
@@ -18,9 +18,6 @@ from gputui.protocol.channel import Channel
 from gputui.protocol.forking import FromForkserver, Imported, ToForkserver
 from gputui.protocol.streams import SocketStream
 
-TRIES = 3
-"""Starts in a row that may fail before the forkserver is given up."""
-BACKOFF_S = 1.0
 CLOSING_S = 2.0
 LAST_LINES = 3
 
@@ -62,7 +59,6 @@ class ForkserverProcess:
         self._child: Child | None = None
         self._channel: ForkserverChannel | None = None
         self._desired = asyncio.Event()
-        self._failures = 0
         self.ready = False
         """Whether it has imported what workers need, and takes orders."""
 
@@ -74,15 +70,10 @@ class ForkserverProcess:
         """Keep it running from the first `start` on; belongs to the agent as long as that lives."""
         while True:
             await self._desired.wait()
-            reason = await self._live()
-            self._failures += 1
-            given_up = self._failures >= TRIES
-            if given_up:
-                self._failures = 0
+            reason, was_ready = await self._live()
+            if not was_ready:
                 self._desired.clear()
-            await self._lost(reason, given_up)
-            if not given_up:
-                await asyncio.sleep(BACKOFF_S * (self._failures - 1))
+            await self._lost(reason, not was_ready)
 
     def order(self, order: ToForkserver) -> None:
         """Give an order; lost with a forkserver that just ended."""
@@ -95,8 +86,8 @@ class ForkserverProcess:
         if self._child is not None:
             await self._child.end(CLOSING_S, ask=None)
 
-    async def _live(self) -> str:
-        """Start it, and return how it ended once it has."""
+    async def _live(self) -> tuple[str, bool]:
+        """Start it; return how it ended once it has, and whether it was ready before."""
         ours, theirs = socket.socketpair()
         with theirs:
             try:
@@ -107,18 +98,18 @@ class ForkserverProcess:
                 )
             except OSError as error:
                 ours.close()
-                return words(error)
+                return words(error), False
         stream = SocketStream(*await asyncio.open_unix_connection(sock=ours))
         self._channel = ForkserverChannel(stream, FromForkserver)
         with contextlib.suppress(ProtocolError):
             async for message in self._channel:
-                if isinstance(message, Imported):
-                    self._failures, self.ready = 0, True
+                self.ready = self.ready or isinstance(message, Imported)
                 self._heard(message)
+        was_ready = self.ready
         await self._hang_up()
         await self._child.wait()
         said = " ".join(line.strip() for line in self._child.last_log_lines[-LAST_LINES:])
-        return said or self._child.reason
+        return said or self._child.reason, was_ready
 
     async def _hang_up(self) -> None:
         self.ready = False
