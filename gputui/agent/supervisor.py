@@ -11,7 +11,6 @@ import os
 import shutil
 import signal
 import socket
-import time
 import traceback
 from dataclasses import replace
 from functools import partial
@@ -58,7 +57,6 @@ from gputui.protocol.agent import (
     StartWorkers,
     StopListening,
     StopWorkers,
-    Telemetry,
     ToAgent,
     Trouble,
 )
@@ -77,19 +75,14 @@ from gputui.protocol.streams import SocketStream
 LEASE_GRACE_S = 2.0
 """How long workers that were asked to end may take when the lease ran out."""
 
-HELD_UP_S = 0.2
-"""A process that wakes so much later than it asked for was held up."""
-
-READING_S = 2.0
-"""How long it then has to read what its head sent in that time."""
+LEASE_STEPS = 20
+"""A lease runs out in so many steps. One in which the process was held up, stopped or suspended
+with its machine, counts as any other: what its head sent meanwhile is still unread."""
 
 LOOK_EVERY_S = 1.0
 
 MEETING_S = 2.0
 """How long an agent that cannot work waits for its head, to say so."""
-
-SLOW_READING_S = 10.0
-"""A reading of the host that takes longer is reported."""
 
 HeadChannel = Channel[FromAgent, ToAgent]
 
@@ -121,31 +114,6 @@ def supervise(
         os.close(lock)
 
 
-class Lease:
-    """Runs out when it was not renewed for its length.
-
-    Time in which this process was held up (stopped, or its machine suspended) does not count: what
-    its head sent meanwhile is still unread.
-    """
-
-    def __init__(self, length_s: float) -> None:
-        self._length_s = length_s
-        self._renewed_at = time.monotonic()
-
-    def renew(self) -> None:
-        """Begin the lease again."""
-        self._renewed_at = time.monotonic()
-
-    async def run_out(self) -> None:
-        """Return when the lease has run out."""
-        while (left_s := self._renewed_at + self._length_s - time.monotonic()) > 0:
-            due = time.monotonic() + left_s
-            await asyncio.sleep(left_s)
-            if time.monotonic() - due > HELD_UP_S:
-                grace_s = min(READING_S, self._length_s)
-                self._renewed_at = time.monotonic() - self._length_s + grace_s
-
-
 class Supervisor:
     """The agent of one host."""
 
@@ -163,7 +131,8 @@ class Supervisor:
         self._others: tuple[str, ...] | None = None
         """This user's other clusters on this host; None before the facts were sent."""
         self._head: HeadChannel | None = None
-        self._lease = Lease(configure.lease_s)
+        self._lease_steps = LEASE_STEPS
+        """Those that are left."""
         self._over = asyncio.Event()
         self._met = asyncio.Event()
         """Set when the first head has connected."""
@@ -257,7 +226,7 @@ class Supervisor:
                         channel.compress()
                 if channel is not self._head:
                     return
-                self._lease.renew()
+                self._lease_steps = LEASE_STEPS
                 self._take(message)
         except ProtocolError as error:
             channel.send(Trouble(f"its agent was sent what is no message: {error}"))
@@ -365,18 +334,8 @@ class Supervisor:
         """Send telemetry at each interval while there is a head."""
         while True:
             if self._head is not None:
-                self.send(await self._reading(reader))
+                self.send(await asyncio.to_thread(reader.read, self._workers.pids()))
             await asyncio.sleep(self._configure.telemetry_interval_s)
-
-    async def _reading(self, reader: TelemetryReader) -> Telemetry:
-        """Return a reading; report one that takes long, and wait for it."""
-        reading = asyncio.get_running_loop().run_in_executor(
-            None, reader.read, self._workers.pids()
-        )
-        done, _ = await asyncio.wait({reading}, timeout=SLOW_READING_S)
-        if not done:
-            self._report(f"telemetry has waited for more than {SLOW_READING_S:g} s for this host")
-        return await reading
 
     async def _try_port(self, reach: Reach) -> None:
         """Try to connect to a port, and report the result."""
@@ -396,7 +355,9 @@ class Supervisor:
 
     async def _end_with_lease(self) -> None:
         """End when no message of a head came for the length of the lease."""
-        await self._lease.run_out()
+        while self._lease_steps:
+            await asyncio.sleep(self._configure.lease_s / LEASE_STEPS)
+            self._lease_steps -= 1
         self._end(f"its head said nothing for {self._configure.lease_s:g} s")
         await self._shut_down(LEASE_GRACE_S)
 

@@ -18,7 +18,6 @@ from typing import Any
 import pytest
 
 from gputui.agent.forkserver import Forkserver
-from gputui.agent.supervisor import Lease
 from gputui.agent.worker_process import (
     BACKOFF_S,
     CRASH_LOOP_AFTER,
@@ -71,12 +70,12 @@ TelemetryReader.read = complains
 """
 
 FAILING_LEASE = """
-from gputui.agent.supervisor import Lease
+from gputui.agent.supervisor import Supervisor
 import asyncio
 async def fails(self):
     await asyncio.sleep(2)
     raise ZeroDivisionError("of ours")
-Lease.run_out = fails
+Supervisor._end_with_lease = fails
 """
 
 
@@ -195,16 +194,6 @@ async def test_an_agent_that_was_frozen_keeps_its_workers_where_its_head_pinged_
     await driver.wait_for(Pong, lambda pong: pong.number == 129)
     assert lives(driver.started().pid)
     await driver.shut_down()
-
-
-async def test_a_lease_does_not_run_out_while_the_process_is_held_up() -> None:
-    lease = Lease(0.2)
-    running = asyncio.create_task(lease.run_out())
-    await asyncio.sleep(0)
-    time.sleep(0.5)  # held up
-    await asyncio.sleep(0.05)
-    assert not running.done()
-    await asyncio.wait_for(running, 2)
 
 
 def opened(output: WorkerOutput) -> int:
