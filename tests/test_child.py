@@ -47,19 +47,16 @@ async def test_a_signal_is_named() -> None:
     assert child.reason == "was killed by SIGSEGV"
 
 
-async def test_one_that_ends_when_asked_is_not_killed() -> None:
-    child = shell("trap 'exit 7' TERM; echo up; while :; do sleep 0.01; done", **PIPES)
+@pytest.mark.parametrize(
+    ("trap", "grace_s", "status"), [("exit 7", BOUND_S, 7), ("", 0.05, -signal.SIGKILL)]
+)
+async def test_one_that_does_not_end_when_asked_is_killed(
+    trap: str, grace_s: float, status: int
+) -> None:
+    child = shell(f"trap '{trap}' TERM; echo up; while :; do sleep 0.01; done", **PIPES)
     stream = await child.stream()
     assert await stream.read() == b"up\n"
-    assert await within(BOUND_S, child.end(BOUND_S)) == 7
-    await stream.close()
-
-
-async def test_one_that_does_not_end_when_asked_is_killed() -> None:
-    child = shell("trap '' TERM; echo up; while :; do sleep 0.01; done", **PIPES)
-    stream = await child.stream()
-    assert await stream.read() == b"up\n"
-    assert await within(BOUND_S, child.end(0.05)) == -signal.SIGKILL
+    assert await within(BOUND_S, child.end(grace_s)) == status
     await stream.close()
 
 
@@ -82,20 +79,12 @@ async def test_a_grandchild_that_keeps_the_pipes_open_holds_up_no_end() -> None:
     await stream.close()
 
 
-async def test_nothing_is_left_of_a_group() -> None:
-    child = shell("sleep 600 & echo $!; wait", own_session=True, **PIPES)
+@pytest.mark.parametrize("then", ["wait", "exit 0"])
+async def test_nothing_is_left_of_a_group_that_is_ended_or_whose_leader_ends(then: str) -> None:
+    child = shell(f"sleep 600 & echo $!; {then}", own_session=True, **PIPES)
     stream = await child.stream()
     sleeper = int(await stream.read())
-    await within(BOUND_S, child.end(BOUND_S))
-    await until_gone(sleeper)
-    await stream.close()
-
-
-async def test_a_group_ends_with_the_one_that_leads_it() -> None:
-    child = shell("sleep 600 & echo $!; exit 0", own_session=True, **PIPES)
-    stream = await child.stream()
-    sleeper = int(await stream.read())
-    assert await within(BOUND_S, child.wait()) == 0
+    await within(BOUND_S, child.end(BOUND_S) if then == "wait" else child.wait())
     await until_gone(sleeper)
     await stream.close()
 

@@ -27,6 +27,7 @@ from gputui.model.examination import (
     short_frame,
 )
 from gputui.process import procfs
+from gputui.process.background import within
 from gputui.process.cgroups import Cgroups
 from gputui.process.child import run
 from gputui.protocol.shared import ASK_SIGNAL, DUMP_SIGNAL
@@ -54,6 +55,8 @@ WAITS = (
 """How the kernel's function begins that a thread waits in → what that means."""
 FULL_BYTES = 2**26
 """A disk with less than this free is full."""
+TASKS_SHARE = 0.95
+"""A control group with so many of its processes and threads may hardly start one more."""
 ALL_FRAMES = 6_000
 """Of all workers together: a line of the channel holds them."""
 MOST_THREADS = 100
@@ -72,12 +75,13 @@ async def examine(
     full: tuple[str, ...] = ()
     with contextlib.suppress(RuntimeError):  # no thread can be started
         full = await asyncio.to_thread(full_disks, scratch)
+    tasks, most = cgroups.tasks() or (0, 1)
     return ExaminedHost(
         host=host,
         workers=tuple(each for each in found if each is not None),
         memory_stall_percent=procfs.memory_pressure(),
         full_disks=full,
-        tasks_full=cgroups.tasks_full(),
+        tasks_full=f"{tasks:,} of {most:,}" if tasks >= TASKS_SHARE * most else "",
         unreached=procfs.unanswered()[:MOST_UNREACHED],
     )
 
@@ -112,7 +116,7 @@ async def _examine(worker: WorkerProcess, most_frames: int) -> ExaminedWorker | 
         problem = "it is not up yet"
     else:
         os.kill(pid, ASK_SIGNAL)
-        if not await _within(ANSWER_S, answer.complete):
+        if not await within(ANSWER_S, answer.complete.wait()):
             answer.threads = [*(await by_py_spy(pid) or await _dumped(pid, answer))]
             problem = "" if answer.threads else "neither its Python nor faulthandler answered"
         else:
@@ -169,14 +173,6 @@ def waits_for(pid: int, thread: int) -> str:
         names = [each.command for each in children if each and each.parent == pid]
         words += f": {', '.join(names[:MOST_CHILDREN])}"
     return words or f"waits in the kernel: {channel or 'it does not say in what'}"
-
-
-async def _within(bound_s: float, event: asyncio.Event) -> bool:
-    """Wait for an event, for so long at most; return whether it came."""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(bound_s):
-            await event.wait()
-    return event.is_set()
 
 
 async def _dumped(pid: int, answer: Answer) -> tuple[ThreadStack, ...]:

@@ -1,17 +1,18 @@
-"""Gather a host's facts, once for each head: `gather_facts` → `Facts`.
+"""Gather a host's facts, once for each head: `gather_facts` → `Facts`, with its limits.
 
 Called by the agent in a thread of its own. Nothing waits for NVML longer than the timeout.
 """
 
 import os
+import re
+import resource
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from gputui.agent.gpu.processes import mps_warnings
 from gputui.agent.gpu.watch import DeviceWatch
-from gputui.agent.limits import limits
 from gputui.agent.packages import installed
 from gputui.process.cgroups import Cgroups, memory
 from gputui.process.procfs import hides_others
@@ -19,6 +20,17 @@ from gputui.protocol.agent import Facts
 
 NVML_TIMEOUT_S = 8.0
 """Opening NVML takes a second or more for each GPU where nothing keeps the driver awake."""
+
+THREADS = 64
+"""Of a worker, and of an agent with its forkserver."""
+MANY_TASKS = 20_000
+"""A limit on a user's threads that is as high is not reached: nothing is counted."""
+MEMORY_BYTES = 2**29
+"""Of a worker without data, and of an agent with its forkserver."""
+LOGIND = ("usr/lib", "run", "etc")
+"""Where logind's files are; a file in a later one replaces one of the same name."""
+LIMITS_CONF = "in /etc/security/limits.conf, or in what starts sshd there"
+SLICE = "of user-.slice there (systemctl set-property)"
 
 
 def gather_facts(
@@ -35,6 +47,7 @@ def gather_facts(
     packages = installed()
     watch.wait(timeout_s)
     devices = watch.devices()
+    affinity = len(os.sched_getaffinity(0))
     others_mps = mps_warnings(os.getuid()) if devices else ()
     return Facts(
         agent_pid=os.getpid(),
@@ -42,7 +55,7 @@ def gather_facts(
         python_version=sys.version.split()[0],
         packages=packages,
         cuda_driver=watch.cuda_version,
-        cpus=usable_cpus(),
+        cpus=min(affinity, Cgroups().cpus() or affinity),
         memory_total_bytes=memory().total_bytes,
         disk_free_bytes=disk_free(scratch) or 0,
         devices=devices,
@@ -55,12 +68,6 @@ def gather_facts(
     )
 
 
-def usable_cpus() -> int:
-    """Return how many CPUs this process may use: its affinity and its cgroups' quota."""
-    affinity = len(os.sched_getaffinity(0))
-    return min(affinity, Cgroups().cpus() or affinity)
-
-
 def disk_free(folder: Path) -> int | None:
     """Return the bytes this user may still write in a folder, which need not exist yet."""
     for candidate in (folder, *folder.parents):
@@ -69,3 +76,66 @@ def disk_free(folder: Path) -> int | None:
         except OSError:
             continue
     return None
+
+
+def limits(scratch: Path, gpus: int) -> Iterator[tuple[str, str]]:
+    """Yield (limit, what to set) of those that will end or throttle an agent and its workers.
+
+    What a limit leaves is compared with the needs of a worker for each GPU.
+    """
+    workers = max(1, gpus)
+    cpu_s, _ = resource.getrlimit(resource.RLIMIT_CPU)
+    if cpu_s != resource.RLIM_INFINITY:
+        yield f"a process is killed after {cpu_s} s of CPU time (ulimit -t)", f"cpu {LIMITS_CONF}"
+    most, _ = resource.getrlimit(resource.RLIMIT_NPROC)
+    if os.getuid() and 0 <= most < MANY_TASKS:
+        left = most - _own_threads()
+        if left < THREADS * (workers + 1):
+            text = f"this user may run {left} more processes and threads (ulimit -u {most})"
+            yield text, f"nproc {LIMITS_CONF}; a worker has some {THREADS}"
+    groups = Cgroups()
+    now, most = groups.tasks() or (0, MANY_TASKS)
+    if most - now < THREADS * (workers + 1):
+        text = f"its control group may have {most - now} more processes and threads (pids.max)"
+        yield text, f"TasksMax {SLICE}; a worker has some {THREADS}"
+    use = groups.memory()
+    if use and use.total_bytes < MEMORY_BYTES * (workers + 1):
+        text = f"its control group may have {use.total_bytes >> 20} MiB of memory (memory.max)"
+        yield text, f"MemoryMax {SLICE}, or fewer workers"
+    quota = groups.cpu()
+    if quota and quota[0] < workers:
+        text = f"its control group may use {quota[0]:g} CPUs (cpu.max), so workers are throttled"
+        yield text, f"CPUQuota {SLICE}"
+    if os.getuid() and _is_of_a_login() and logind_kills():
+        text = "logind kills all that a login started when it ends: workers have no lease"
+        yield text, "KillUserProcesses=no in logind.conf there, or KillExcludeUsers=USER"
+    if os.statvfs(scratch).f_flag & os.ST_NOEXEC:
+        text = f"no program can be run from {scratch.parent}, which is mounted noexec"
+        yield text, "env.TMPDIR=PATH on its line, for --send and for what tasks compile"
+
+
+def _own_threads() -> int:
+    """Return how many threads this user's processes have."""
+    own, count = os.getuid(), 0
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if process.stat().st_uid == own:
+                count += len(list((process / "task").iterdir()))
+        except OSError:  # it has ended
+            continue
+    return count
+
+
+def _is_of_a_login() -> bool:
+    return re.search(r"/session-[^/]*\.scope", Path("/proc/self/cgroup").read_text()) is not None
+
+
+def logind_kills(root: Path = Path("/")) -> bool:
+    """Return whether logind ends a user's processes with the login. Source: logind.conf(5)."""
+    main = [root / each / "systemd/logind.conf" for each in LOGIND]
+    folders = [root / each / "systemd/logind.conf.d" for each in LOGIND]
+    parts = {part.name: part for folder in folders for part in folder.glob("*.conf")}
+    files = [*main, *(parts[name] for name in sorted(parts))]
+    texts = "\n".join(file.read_text(errors="replace") for file in files if file.is_file())
+    set_to = re.findall(r"^\s*KillUserProcesses\s*=\s*(\w+)", texts, re.M)
+    return bool(set_to) and set_to[-1].lower() in ("yes", "true", "on", "1")

@@ -24,7 +24,7 @@ from gputui.agent.agent_socket import own_command
 from gputui.agent.program_parent import END, NOT_RUN
 from gputui.agent.worker_process import sized
 from gputui.process import procfs
-from gputui.process.background import Background, words
+from gputui.process.background import Background, within, words
 from gputui.process.child import KILLED_S, Child, ending
 from gputui.process.lifetime import start_problem
 from gputui.protocol.programs import (
@@ -195,7 +195,7 @@ class Program:
             self._child = self._start()
         except (OSError, RuntimeError) as error:
             self._close()
-            self._exit(NOT_RUN, f"it could not be started: {_problem(error)}")
+            self._exit(NOT_RUN, f"it could not be started: {start_problem(error)}")
             return None
         self._started = ProgramStarted(self._order.program, self._child.pid)
         self._send(self._started)
@@ -307,8 +307,7 @@ class Program:
         """Send the last output; a process that the kernel cannot end holds nothing up."""
         while self._reading:
             before = self._written
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._drained.wait(), DRAINED_S)
+            await within(DRAINED_S, self._drained.wait())
             if not self._waits and self._written == before and not self._drained.is_set():
                 return
             self._drained.clear()
@@ -404,12 +403,6 @@ def _folder(order: StartProgram) -> str:
     if not order.cwd_optional:
         raise NotADirectoryError(errno.ENOTDIR, "no such folder there", order.cwd)
     return str(Path.home())
-
-
-def _problem(error: Exception) -> str:
-    if isinstance(error, OSError) and error.filename:
-        return f"{error.filename}: {error.strerror}"
-    return start_problem(error)
 
 
 def _reaches(pid: int, limit: int) -> bool:

@@ -1,8 +1,9 @@
 """Tasks with an owner: each ends well, is cancelled, or its owner says what its failure means."""
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
 logger = logging.getLogger(__name__)
@@ -66,6 +67,15 @@ class Background:
             if self._logged:
                 logger.error("%s failed", task.get_name(), exc_info=error)
             self._failed(task.get_name(), error)
+
+
+async def within(bound_s: float | None, work: Awaitable[object]) -> bool:
+    """Wait for some work, for so long at most; return whether it has ended."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(bound_s):
+            await work
+            return True
+    return False
 
 
 async def together(*works: Coroutine[Any, Any, Any]) -> None:

@@ -12,7 +12,6 @@ from gputui.process import procfs
 from gputui.process.procfs import MemoryUse, number_after, read_text
 
 MOUNT = Path("/sys/fs/cgroup")
-TASKS_SHARE = 0.95
 UNLIMITED_BYTES = 2**60
 """Version 1 writes "no limit" as a number near 2**63."""
 
@@ -38,7 +37,6 @@ class Cgroups:
         paths = parse_membership(_read("/proc/self/cgroup") if membership is None else membership)
         unified = [(folder, 2) for folder in _folders(mount, "", paths)]
         self._memory = [*((folder, 1) for folder in _folders(mount, "memory", paths)), *unified]
-        self._pids = [*_folders(mount, "pids", paths), *(folder for folder, _ in unified)]
         self._cpu = [*_folders(mount, "cpu", paths), *(folder for folder, _ in unified)]
         self._pids = [*_folders(mount, "pids", paths), *(folder for folder, _ in unified)]
         self._mount = mount
@@ -64,14 +62,14 @@ class Cgroups:
         quota = self.cpu()
         return None if quota is None else max(1, math.ceil(quota[0]))
 
-    def tasks_left(self) -> int | None:
-        """Return how many more processes and threads the groups may have."""
-        left = [
-            most - (_number(f"{folder}/pids.current") or 0)
+    def tasks(self) -> tuple[int, int] | None:
+        """Return how many processes and threads the fullest group has, and how many it may have."""
+        found = [
+            (_number(f"{folder}/pids.current") or 0, most)
             for folder in self._pids
             if (most := _number(f"{folder}/pids.max")) is not None
         ]
-        return min(left, default=None)
+        return min(found, key=lambda each: each[1] - each[0], default=None)
 
     def memory(self) -> MemoryUse | None:
         """Return the tightest memory limit and what that group uses of it."""
@@ -87,15 +85,6 @@ class Cgroups:
         used = _number(f"{folder}/{usage}") or 0
         dropped = number_after(reclaimable, _read(f"{folder}/memory.stat")) or 0
         return MemoryUse(limit, max(0, used - dropped))
-
-    def tasks_full(self) -> str:
-        """Return how many processes and threads run of those allowed, where hardly one more may."""
-        for folder in self._pids:
-            most = _number(f"{folder}/pids.max")
-            now = _number(f"{folder}/pids.current")
-            if most and now and now >= TASKS_SHARE * most:
-                return f"{now:,} of {most:,}"
-        return ""
 
     def limit_hits(self) -> int:
         """Return how often memory ran out at a limit of a group, not of the host."""

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from tempfile import TemporaryFile
 from typing import IO
 
+from gputui.process.background import within
 from gputui.process.lifetime import dump_core_as_before
 from gputui.protocol.streams import SocketStream
 
@@ -107,11 +108,9 @@ class Child:
 
         None when it still runs after `bound_s`.
         """
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(bound_s):
-                await self._ended.wait()
+        await within(bound_s, self._ended.wait())
         if self.status is not None and self._log:
-            await self._log.finish(LAST_WORDS_S)
+            await within(LAST_WORDS_S, self._log.closed.wait())
         return self.status
 
     def send_signal(self, number: signal.Signals) -> None:
@@ -213,7 +212,7 @@ class PipeLines:
         """A line that has no end yet."""
         self._descriptor: int | None = descriptor
         self._heard = heard
-        self._closed = asyncio.Event()
+        self.closed = asyncio.Event()
         os.set_blocking(descriptor, False)
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(descriptor, self.read)
@@ -234,12 +233,6 @@ class PipeLines:
             self.close()
         return bool(data)
 
-    async def finish(self, bound_s: float) -> None:
-        """Wait until the pipe was closed, for so long at most."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(bound_s):
-                await self._closed.wait()
-
     def close(self) -> None:
         """Read no more; what has no end is a line, too."""
         if self._descriptor is not None:
@@ -249,7 +242,7 @@ class PipeLines:
             if self.partial:
                 last, self.partial = self.partial, b""
                 self._heard(last.decode("utf-8", "replace"))
-        self._closed.set()
+        self.closed.set()
 
 
 def ending(status: int) -> str:

@@ -115,10 +115,14 @@ def start_problem(error: Exception) -> str:
 
     >>> start_problem(RuntimeError("can't start new thread"))
     'this user may run no more processes and threads there: see ulimit -u and TasksMax'
+    >>> start_problem(FileNotFoundError(errno.ENOENT, "No such file or directory", "/a"))
+    '/a: No such file or directory'
     """
     threads = isinstance(error, RuntimeError) and "start new thread" in str(error)
     if threads or (isinstance(error, OSError) and error.errno == errno.EAGAIN):
         return "this user may run no more processes and threads there: see ulimit -u and TasksMax"
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename}: {error.strerror}"
     return f"{type(error).__name__}: {error}"
 
 

@@ -5,7 +5,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +30,10 @@ from gputui.protocol.agent import (
 from gputui.protocol.forking import ForkWorker
 from gputui.protocol.typed_codec import decode, encode
 from tests.processes import nothing_left
+from tests.sshd import unavailable
 
 BOUND_S = 30
+GROUPS = Path("/sys/fs/cgroup")
 
 
 class Driver:
@@ -158,3 +160,38 @@ def quickest(call: Callable[[], object]) -> float:
         call()
         took.append(time.monotonic() - began)
     return min(took)
+
+
+@contextlib.contextmanager
+def control_group(
+    controller: str, unified: dict[str, str], first: dict[str, str]
+) -> Iterator[Path]:
+    """Make a control group with these files, of whichever version the machine has.
+
+    What runs in it is to end before.
+    """
+    if os.getuid() != 0:
+        unavailable("control groups need root")
+    old = (GROUPS / controller).is_dir()
+    made = (GROUPS / controller if old else GROUPS) / f"gputui-test-{os.getpid()}"
+    try:
+        made.mkdir()
+        for name, text in (first if old else unified).items():
+            (made / name).write_text(text)
+    except OSError as error:
+        unavailable(f"no control group of {controller} can be made: {error}")
+    try:
+        yield made
+    finally:
+        end = time.monotonic() + 20
+        while made.exists():
+            try:
+                made.rmdir()
+            except OSError:  # what was ended in it is still on its way out
+                assert time.monotonic() < end, (made / "cgroup.procs").read_text()
+                time.sleep(0.05)
+
+
+def joining(made: Path) -> tuple[str, ...]:
+    """Return a command that starts another in a control group."""
+    return ("sh", "-c", f'echo $$ >{made}/cgroup.procs && exec "$@"', "sh")

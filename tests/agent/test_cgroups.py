@@ -69,13 +69,12 @@ def test_the_kernels_kills_are_those_of_the_own_group(tmp_path):
     assert Cgroups(tmp_path, "4:memory:/job\n0::/a/b\n").oom_kills() == 3
 
 
-def test_processes_and_threads_are_counted_where_hardly_one_more_may_start(tmp_path):
-    write(tmp_path / "a", pids__max="100\n", pids__current="94\n")
-    assert Cgroups(tmp_path, "0::/a\n").tasks_full() == ""
-    write(tmp_path / "a", pids__max="100\n", pids__current="95\n")
-    assert Cgroups(tmp_path, "0::/a\n").tasks_full() == "95 of 100"
-    write(tmp_path / "pids/b", pids__max="max\n", pids__current="95\n")
-    assert Cgroups(tmp_path, "4:pids:/b\n").tasks_full() == ""
+def test_processes_and_threads_are_counted_in_the_fullest_group(tmp_path):
+    write(tmp_path / "a/b", pids__max="max\n", pids__current="95\n")
+    assert Cgroups(tmp_path, "0::/a/b\n").tasks() is None
+    write(tmp_path / "a", pids__max="100\n", pids__current="97\n")
+    write(tmp_path / "pids/b", pids__max="20\n", pids__current="5\n")
+    assert Cgroups(tmp_path, "4:pids:/b\n0::/a/b\n").tasks() == (97, 100)
 
 
 def test_limits_that_are_hit_are_those_of_the_own_group_and_of_those_above_it(tmp_path):

@@ -1,6 +1,5 @@
 """Limits that end or throttle an agent are named, each made for real where root can."""
 
-import contextlib
 import json
 import os
 import shutil
@@ -12,17 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from gputui.agent.limits import limits, logind_kills
+from gputui.agent.facts import limits, logind_kills
+from tests.agent.driving import GROUPS, control_group
 from tests.sshd import unavailable
 
-GROUPS = Path("/sys/fs/cgroup")
 AS_NOBODY = "--reuid 65534 --regid 65534 --clear-groups"
 SPACE = ("unshare", "-m") if os.getuid() == 0 and shutil.which("unshare") else ()
 """What is mounted is so for the process only."""
 SAY = """
 import json, sys
 from pathlib import Path
-from gputui.agent.limits import limits
+from gputui.agent.facts import limits
 print(json.dumps([*limits(Path(sys.argv[1]), int(sys.argv[2]))]))
 """
 
@@ -48,29 +47,6 @@ def named(before: str, scratch: Path, gpus: int = 0) -> dict[str, str]:
     return dict(json.loads(done.stdout))
 
 
-@contextlib.contextmanager
-def group(controller: str, unified: dict[str, str], first: dict[str, str]) -> Iterator[Path]:
-    """Make a control group with these files, of whichever version the machine has."""
-    if os.getuid() != 0:
-        unavailable("control groups need root")
-    old = (GROUPS / controller).is_dir()
-    made = (GROUPS / controller if old else GROUPS) / f"gputui-test-{os.getpid()}"
-    try:
-        made.mkdir()
-        for name, text in (first if old else unified).items():
-            (made / name).write_text(text)
-    except OSError as error:
-        unavailable(f"no control group of {controller} can be made: {error}")
-    try:
-        yield made
-    finally:
-        made.rmdir()
-
-
-def joining(made: Path) -> str:
-    return f"echo $$ > {made}/cgroup.procs"
-
-
 def test_where_nothing_is_limited_nothing_is_said(tmp_path: Path) -> None:
     assert named("ulimit -t unlimited", tmp_path) == {}
 
@@ -92,28 +68,37 @@ def test_a_limit_on_a_users_threads_is_named_where_too_few_are_left(folder: Path
     assert "(ulimit -u 200)" in "".join(named(nobody % 200, folder, 8))
 
 
-def test_a_group_with_few_threads_left_is_named(tmp_path: Path) -> None:
-    files = {"pids.max": "50"}
-    with group("pids", files, files) as made:
-        (text,) = named(joining(made), tmp_path)
-        assert text == "its control group may have 49 more processes and threads (pids.max)"
-        (made / "pids.max").write_text("max")
-        assert named(joining(made), tmp_path) == {}
+SIZE = str(700 * 2**20)
 
 
-def test_a_group_with_little_memory_is_named(tmp_path: Path) -> None:
-    size = str(700 * 2**20)
-    with group("memory", {"memory.max": size}, {"memory.limit_in_bytes": size}) as made:
-        (text,) = named(joining(made), tmp_path)
-        assert text == "its control group may have 700 MiB of memory (memory.max)"
-
-
-def test_a_group_with_less_than_a_cpu_for_each_worker_is_named(tmp_path: Path) -> None:
-    first = {"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "150000"}
-    with group("cpu", {"cpu.max": "150000 100000"}, first) as made:
-        assert named(joining(made), tmp_path, 1) == {}
-        (text,) = named(joining(made), tmp_path, 4)
-        assert text.startswith("its control group may use 1.5 CPUs (cpu.max)")
+@pytest.mark.parametrize(
+    ("controller", "unified", "first", "text"),
+    [
+        (
+            "pids",
+            {"pids.max": "50"},
+            {"pids.max": "50"},
+            "its control group may have 49 more processes and threads (pids.max)",
+        ),
+        (
+            "memory",
+            {"memory.max": SIZE},
+            {"memory.limit_in_bytes": SIZE},
+            "its control group may have 700 MiB of memory (memory.max)",
+        ),
+        (
+            "cpu",
+            {"cpu.max": "50000 100000"},
+            {"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "50000"},
+            "its control group may use 0.5 CPUs (cpu.max), so workers are throttled",
+        ),
+    ],
+)
+def test_what_a_control_group_may_have_is_named_where_that_is_little(
+    tmp_path: Path, controller: str, unified: dict[str, str], first: dict[str, str], text: str
+) -> None:
+    with control_group(controller, unified, first) as made:
+        assert list(named(f"echo $$ > {made}/cgroup.procs", tmp_path)) == [text]
 
 
 def test_a_scratch_folder_without_programs_is_named(tmp_path: Path) -> None:
