@@ -33,7 +33,7 @@ from gputui.agent.listening import OpenPorts
 from gputui.agent.programs import Programs
 from gputui.agent.workers import Workers
 from gputui.errors import ProtocolError
-from gputui.process.background import RETRY_S, Background, together, words
+from gputui.process.background import RETRY_S, Background, together, within, words
 from gputui.process.lifetime import END_SIGNALS, adopt_orphans, start_problem
 from gputui.protocol.agent import (
     AgentEnding,
@@ -163,8 +163,7 @@ class Supervisor:
         except Exception as error:
             traceback.print_exc()
             self._end(f"it could not be started: {start_problem(error)}")
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._met.wait(), MEETING_S)
+            await within(MEETING_S, self._met.wait())
         finally:
             server.close()
             await self._lasting.close()
@@ -294,11 +293,9 @@ class Supervisor:
         self._over.set()
 
     def _failing(self, name: str, error: Exception) -> None:
-        traceback.print_exception(error)
-        self._report(f"{name} failed, and is tried every {RETRY_S:g} s: {words(error)}")
-
-    def _report(self, text: str) -> None:
         """Report a lasting problem to the head, once."""
+        traceback.print_exception(error)
+        text = f"{name} failed, and is tried every {RETRY_S:g} s: {words(error)}"
         if text != self._reported:
             self._reported = text
             self.send(Trouble(text))

@@ -24,11 +24,8 @@ from gputui.protocol.agent import FromAgent, StartWorkers
 from gputui.protocol.forking import CANNOT_LISTEN, WorkerEnding
 from gputui.protocol.shared import LogLines
 
-BACKOFF_S = (0.5, 1.0, 2.0, 4.0)
-"""Before the second, third… start of a worker that keeps failing."""
-
-LIVED_S = 60.0
-"""A worker that lived so long is started again as soon as the first time."""
+BACKOFF_S = (0.5, 0.5, 1.0, 2.0, 4.0)
+"""Before the next start of a worker, by how many starts in a row have failed."""
 
 CRASH_LOOP_AFTER = 5
 """Starts in a row that failed; one that came up is started again however often tasks end it."""
@@ -169,11 +166,8 @@ class WorkerProcess:
     forking: bool = False
     """Whether it was ordered from the forkserver, which has not reported its pid yet."""
     restarts: int = 0
-    failures: int = 0
-    """In a row, since it last lived for long."""
     failed_starts: int = 0
     """In a row."""
-    started_at: float = 0.0
     stopping: bool = False
     again: StartWorkers | None = None
     """What to start under this name once it has stopped."""
@@ -214,7 +208,7 @@ class WorkerProcess:
         self.address, self.device_uuid, self.over_limit_bytes = "", None, None
         self.ending, self.restarting = None, False
         self.oom_kills, self.limit_hits = oom_kills, limit_hits
-        self.started_at, self.began_at = time.monotonic(), time.time()
+        self.began_at = time.time()
         while len(self.pipes) < 2:
             reads, writes = os.pipe()
             os.close(writes)
@@ -247,14 +241,11 @@ class WorkerProcess:
         """Return in how many seconds to start it again after an end; None stops it for good."""
         if kind == "closed":
             return 0.0
-        if time.monotonic() - self.started_at > LIVED_S:
-            self.failures = 0
-        self.failures += 1
         self.failed_starts = 0 if self.came_up else self.failed_starts + 1
         if self.failed_starts >= CRASH_LOOP_AFTER or kind == "address":
             self.crash_loop = True
             return None
-        return BACKOFF_S[min(self.failures, len(BACKOFF_S)) - 1]
+        return BACKOFF_S[self.failed_starts]
 
 
 @dataclass(frozen=True, slots=True)

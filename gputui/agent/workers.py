@@ -1,7 +1,6 @@
 """The workers of this host: started by the forkserver, watched, limited, restarted, stopped."""
 
 import asyncio
-import contextlib
 import os
 import signal
 from collections.abc import Callable, Iterable
@@ -19,9 +18,10 @@ from gputui.errors import ProtocolError
 from gputui.folders import own_folder
 from gputui.model.examination import ExaminedHost
 from gputui.model.plan import cpus_of
+from gputui.process.background import within
 from gputui.process.cgroups import Cgroups
 from gputui.process.child import PipeLines
-from gputui.process.lifetime import Handle, end_children
+from gputui.process.lifetime import Handle, end_children, start_problem
 from gputui.protocol.agent import (
     Credentials,
     FollowLogs,
@@ -133,10 +133,10 @@ class Workers:
                 self._report_exit(worker, "stopped", "stopped")
                 self._forget(worker)
         ending = [worker for worker in ending if worker.process is not None]
-        await _within(grace_s, ending)
+        await within(grace_s, asyncio.gather(*(worker.ended.wait() for worker in ending)))
         for worker in ending:
             worker.kill()
-        await _within(KILLED_S, ending)
+        await within(KILLED_S, asyncio.gather(*(worker.ended.wait() for worker in ending)))
 
     def restart(self, names: Iterable[str]) -> None:
         """Restart workers, those stopped by a crash loop included."""
@@ -144,7 +144,7 @@ class Workers:
             worker = self._workers.get(name)
             if worker is None or worker.stopping:
                 continue
-            worker.failures = worker.failed_starts = 0
+            worker.failed_starts = 0
             worker.crash_loop = False
             worker.cancel_restart()
             if worker.process is not None:
@@ -251,9 +251,7 @@ class Workers:
             worker.begin(self._cgroups.oom_kills(), self._cgroups.limit_hits())
             folder = own_folder(self._scratch / spec.name.replace(":", "-"))
         except OSError as error:
-            where = f"{error.filename}: " if error.filename else ""
-            reason = f"it could not be started: {where}{error.strerror}"
-            self._ended(worker, "crashed", reason)
+            self._ended(worker, "crashed", f"it could not be started: {start_problem(error)}")
             return
         worker.forking = True
         cpus = cpus_of(spec, frozenset(os.sched_getaffinity(0)), self._watch.cpus_near)
@@ -357,10 +355,3 @@ class Workers:
     def _forget(self, worker: WorkerProcess) -> None:
         self._workers.pop(worker.spec.name, None)
         worker.output.close()
-
-
-async def _within(bound_s: float, ending: Iterable[WorkerProcess]) -> None:
-    """Wait until all of these workers have ended, for so long at most."""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(bound_s):
-            await asyncio.gather(*(worker.ended.wait() for worker in ending))

@@ -16,7 +16,7 @@ from gputui.agent.gpu.watch import DeviceWatch
 from gputui.engine.tls import security
 from gputui.head.scheduler_process import make_certificate
 from gputui.protocol.agent import Credentials
-from tests.agent.driving import Driver, Scheduler
+from tests.agent.driving import Driver, Scheduler, start_worker
 from tests.processes import processes_of
 
 FAKES = Path(__file__).parent.parent / "fakes"
@@ -62,7 +62,7 @@ def watching() -> Iterator[Callable[..., DeviceWatch]]:
 
     yield watch
     for one in started:
-        one.stop()
+        one.stopped.set()
 
 
 @pytest.fixture
@@ -77,10 +77,20 @@ async def scheduler() -> AsyncIterator[tuple[distributed.Scheduler, Credentials]
 
 @pytest.fixture
 async def driver(tmp_path: Path) -> AsyncIterator[Driver]:
-    """An agent's head; whatever it left is ended."""
+    """An agent's head; its agent ends with the test, and leaves nothing."""
     one = Driver(tmp_path)
     yield one
-    for pid in processes_of(one.cluster_id):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    await one.relay.wait()
+    try:
+        await one.shut_down()
+    finally:
+        for pid in processes_of(one.cluster_id):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture
+async def up(driver: Driver, scheduler: tuple[distributed.Scheduler, Credentials]) -> Driver:
+    """A head whose agent runs one worker."""
+    await driver.connect()
+    await start_worker(driver, scheduler)
+    return driver

@@ -101,7 +101,6 @@ async def test_an_error_in_telemetry_is_told_and_telemetry_goes_on(
     assert "OSError: [Errno 24] Too many open files" in trouble.text
     await driver.wait_for(Telemetry)
     assert [each.text for each in driver.seen if isinstance(each, Trouble)] == [trouble.text]
-    await driver.shut_down()
 
 
 async def test_an_agent_that_cannot_go_on_says_why_with_the_end_of_its_log(
@@ -130,7 +129,6 @@ async def test_the_log_of_an_agent_that_never_stops_complaining_stays_small(
         sizes.append(log.stat().st_size)
     assert max(sizes) < 4 * FLOOD_BYTES
     assert log.stat().st_mode & 0o777 == 0o600
-    await driver.shut_down()
 
 
 @pytest.mark.slow
@@ -151,32 +149,26 @@ async def test_an_agent_is_as_large_after_thousands_of_readings_as_after_some(
 
 
 async def test_a_scratch_folder_that_is_gone_is_made_again(
-    driver: Driver, scheduler: Any, tmp_path: Path
+    up: Driver, scheduler: Any, tmp_path: Path
 ) -> None:
-    await driver.connect()
-    await start_worker(driver, scheduler)
     (scratch,) = tmp_path.glob("gputui-*/host-cpu0")
     shutil.rmtree(scratch.parent)
-    driver.send(StartWorkers((spec("host:cpu1"),), scheduler[0].address, "127.0.0.1"))
-    await driver.wait_for(WorkerStarted, lambda started: started.name == "host:cpu1")
-    await driver.shut_down()
+    up.send(StartWorkers((spec("host:cpu1"),), scheduler[0].address, "127.0.0.1"))
+    await up.wait_for(WorkerStarted, lambda started: started.name == "host:cpu1")
 
 
 async def test_a_worker_without_a_scratch_folder_fails_by_itself_and_says_why(
-    driver: Driver, scheduler: Any, tmp_path: Path
+    up: Driver, scheduler: Any, tmp_path: Path
 ) -> None:
-    await driver.connect()
-    await start_worker(driver, scheduler)
     (scratch,) = tmp_path.glob("gputui-*/host-cpu0")
     (scratch.parent / "host-cpu1").touch()
-    driver.send(StartWorkers((spec("host:cpu1"),), scheduler[0].address, "127.0.0.1"))
-    exited = await driver.wait_for(WorkerExited)
+    up.send(StartWorkers((spec("host:cpu1"),), scheduler[0].address, "127.0.0.1"))
+    exited = await up.wait_for(WorkerExited)
     assert exited.name == "host:cpu1"
     assert exited.reason == f"it could not be started: {scratch.parent}/host-cpu1: File exists"
     assert exited.restart_in_s is not None
-    driver.send(Ping(7))
-    await driver.wait_for(Pong, lambda pong: pong.number == 7)
-    await driver.shut_down()
+    up.send(Ping(7))
+    await up.wait_for(Pong, lambda pong: pong.number == 7)
 
 
 @pytest.mark.slow
@@ -193,7 +185,6 @@ async def test_an_agent_that_was_frozen_keeps_its_workers_where_its_head_pinged_
     os.kill(facts.agent_pid, signal.SIGCONT)
     await driver.wait_for(Pong, lambda pong: pong.number == 129)
     assert lives(driver.started().pid)
-    await driver.shut_down()
 
 
 def opened(output: WorkerOutput) -> int:
@@ -295,18 +286,14 @@ async def test_threads_of_a_library_where_workers_are_forked_from_are_told(
     await driver.connect()
     trouble = await seen(driver, Trouble, lambda each: "threads" in each.text)
     assert "leave OMP_NUM_THREADS and its like out" in trouble.text
-    await driver.shut_down()
 
 
 async def test_what_workers_share_is_out_of_the_collectors_reach(
-    driver: Driver, scheduler: Any
+    up: Driver, scheduler: Any
 ) -> None:
-    await driver.connect()
-    await start_worker(driver, scheduler)
     async with client_of(scheduler) as client:
         (frozen,) = (await client.run(gc.get_freeze_count)).values()
     assert frozen > 10_000
-    await driver.shut_down()
 
 
 @pytest.mark.parametrize("device", [None, "GPU-1"])
@@ -321,11 +308,11 @@ def test_a_worker_that_its_tasks_end_is_started_again_however_often(device: str 
         worker.begin(0, 0)
         worker.address, worker.device_uuid = "tls://127.0.0.1:2", device
         waits.append(worker.next_start("crashed"))
-    assert waits == [*BACKOFF_S, *[BACKOFF_S[-1]] * (2 * CRASH_LOOP_AFTER - len(BACKOFF_S))]
-    for _ in range(CRASH_LOOP_AFTER - 1):
+    assert waits == [BACKOFF_S[0]] * 2 * CRASH_LOOP_AFTER
+    for wait_s in BACKOFF_S[1:]:
         worker.begin(0, 0)
         worker.address = "tls://127.0.0.1:2" if device else ""
-        assert worker.next_start("crashed") is not None, "a start that failed is tried again"
+        assert worker.next_start("crashed") == wait_s, "a start that failed is tried again"
     worker.begin(0, 0)
     assert worker.next_start("crashed") is None and worker.crash_loop
 
@@ -338,7 +325,6 @@ async def test_what_tasks_wrote_is_in_their_files_whatever_else_holds_their_work
         import builtins
         import gzip
         import threading
-        import time
 
         text, late = (tmp_path / "text").open("w"), (tmp_path / "late").open("w")
         compressed = gzip.open(tmp_path / "gz", "wt")  # noqa: SIM115 - left open
@@ -361,4 +347,3 @@ async def test_what_tasks_wrote_is_in_their_files_whatever_else_holds_their_work
     assert gzip.decompress((tmp_path / "gz").read_bytes()) == b"written"
     assert (tmp_path / "late").read_text() == "written"
     assert (tmp_path / "ended").exists()
-    await driver.shut_down()
