@@ -92,13 +92,10 @@ def _sticky(folder: Path) -> bool:
 
 
 def _made(folder: Path) -> Path:
+    before = os.umask(0)
     with contextlib.suppress(OSError):  # whatever is there then is checked
-        draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-        draft.chmod(MODE)
-        try:
-            draft.rename(folder)
-        except OSError:
-            draft.rmdir()
+        folder.mkdir(MODE)
+    os.umask(before)
     return folder
 
 
