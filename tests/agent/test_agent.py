@@ -30,7 +30,15 @@ from gputui.protocol.agent import (
     WorkerStarted,
 )
 from gputui.protocol.shared import LogLines
-from tests.agent.driving import BOUND_S, Driver, client_of, spec, start_worker
+from tests.agent.driving import (
+    BOUND_S,
+    Driver,
+    client_of,
+    control_group,
+    joining,
+    spec,
+    start_worker,
+)
 from tests.processes import parent_of
 
 
@@ -49,41 +57,30 @@ async def test_a_worker_joins_over_tls_computes_and_leaves_nothing(
     assert not list(tmp_path.glob("gputui-*/*"))
 
 
-async def test_a_head_that_comes_back_within_the_lease_finds_its_workers(
-    driver: Driver, scheduler: Any
-) -> None:
-    await driver.connect()
-    await start_worker(driver, scheduler)
-    driver.relay.kill()
-    await driver.relay.wait()
-    facts = await driver.connect()
+async def test_a_head_that_comes_back_within_the_lease_finds_its_workers(up: Driver) -> None:
+    up.relay.kill()
+    await up.relay.wait()
+    facts = await up.connect()
     assert [worker.name for worker in facts.running] == ["host:cpu0"]
-    driver.send(Shutdown(2.0))
-    await driver.nothing_left()
 
 
-async def test_a_head_that_comes_back_is_told_of_workers_between_two_processes(
-    driver: Driver, scheduler: Any
-) -> None:
-    await driver.connect()
-    await start_worker(driver, scheduler)
-    pid = driver.started().pid
+async def test_a_head_that_comes_back_is_told_of_workers_between_two_processes(up: Driver) -> None:
+    pid = up.started().pid
     forkserver = parent_of(pid)
     os.kill(pid, signal.SIGKILL)
-    await driver.wait_for(WorkerExited)
+    await up.wait_for(WorkerExited)
     os.kill(forkserver, signal.SIGSTOP)
-    driver.cut()
-    facts = await driver.connect()
+    up.cut()
+    facts = await up.connect()
     assert [(each.name, each.pid) for each in facts.running] == [("host:cpu0", None)]
-    seen = len(driver.seen)
-    driver.send(StopWorkers(("host:cpu0",), 1.0))
-    driver.send(Ping(7))
-    await driver.wait_for(Pong, lambda pong: pong.number == 7)
+    seen = len(up.seen)
+    up.send(StopWorkers(("host:cpu0",), 1.0))
+    up.send(Ping(7))
+    await up.wait_for(Pong, lambda pong: pong.number == 7)
     os.kill(forkserver, signal.SIGCONT)
-    told = [each for each in driver.seen[seen:] if isinstance(each, WorkerExited)]
-    exited = told[0] if told else await driver.wait_for(WorkerExited)
+    told = [each for each in up.seen[seen:] if isinstance(each, WorkerExited)]
+    exited = told[0] if told else await up.wait_for(WorkerExited)
     assert (exited.name, exited.kind) == ("host:cpu0", "stopped")
-    await driver.shut_down()
 
 
 @pytest.mark.slow
@@ -98,20 +95,14 @@ async def test_without_a_head_everything_ends_with_the_lease(
     assert not list(tmp_path.glob("gputui-*/*"))
 
 
-async def test_a_crashed_worker_comes_back_and_says_why_it_went(
-    driver: Driver, scheduler: Any
-) -> None:
-    await driver.connect()
-    await start_worker(driver, scheduler)
-    started = next(each for each in driver.seen if isinstance(each, WorkerStarted))
+async def test_a_crashed_worker_comes_back_and_says_why_it_went(up: Driver) -> None:
+    started = next(each for each in up.seen if isinstance(each, WorkerStarted))
     os.kill(started.pid, signal.SIGSEGV)
-    exited = await driver.wait_for(WorkerExited)
+    exited = await up.wait_for(WorkerExited)
     assert exited.kind == "signal" and "SIGSEGV" in exited.reason
     assert exited.restart_in_s is not None
-    again = await driver.wait_for(WorkerStarted)
+    again = await up.wait_for(WorkerStarted)
     assert again.restarts == 1
-    driver.send(Shutdown(2.0))
-    await driver.nothing_left()
 
 
 def hoard() -> int:
@@ -131,8 +122,6 @@ async def test_a_worker_over_its_memory_limit_is_ended_with_that_reason(
         exited = await driver.wait_for(WorkerExited)
         hoarded.release()
     assert exited.kind == "memory-limit"
-    driver.send(Shutdown(2.0))
-    await driver.nothing_left()
 
 
 @pytest.mark.slow
@@ -154,35 +143,20 @@ async def test_a_worker_over_its_limit_is_left_alone_where_dask_is_told_to(
     async with client_of(scheduler) as client:
         assert await client.submit(pass_the_limit, pure=False) == 2**30
     assert not any(isinstance(each, WorkerExited) for each in driver.seen)
-    driver.send(Shutdown(2.0))
-    await driver.nothing_left()
 
 
 @pytest.fixture
 def small_group() -> Iterator[Path]:
     """A control group of 600 MB."""
-    mount = Path("/sys/fs/cgroup")
-    limit = "memory.limit_in_bytes" if (mount / "memory").is_dir() else "memory.max"
-    group = (mount / "memory" if (mount / "memory").is_dir() else mount) / f"gputui-{os.getpid()}"
-    try:
-        group.mkdir()
-        (group / limit).write_text("600000000")
-    except OSError as error:
-        pytest.skip(f"no control group can be made here: {error.strerror}")
-    yield group
-    end = time.monotonic() + 20
-    while group.exists():
-        try:
-            group.rmdir()
-        except OSError:  # what was ended in it is still on its way out
-            assert time.monotonic() < end, (group / "cgroup.procs").read_text()
-            time.sleep(0.05)
+    size = "600000000"
+    with control_group("memory", {"memory.max": size}, {"memory.limit_in_bytes": size}) as made:
+        yield made
 
 
 async def test_a_worker_that_the_kernel_ends_for_memory_is_told_from_one_that_is_killed(
     driver: Driver, scheduler: Any, small_group: Path
 ) -> None:
-    driver.before = ("sh", "-c", 'echo $$ >"$0" && exec "$@"', f"{small_group}/cgroup.procs")
+    driver.before = joining(small_group)
     await driver.connect()
     await start_worker(driver, scheduler)
     os.kill(driver.started().pid, signal.SIGKILL)
@@ -198,32 +172,22 @@ async def test_a_worker_that_the_kernel_ends_for_memory_is_told_from_one_that_is
     await driver.shut_down()
 
 
-async def test_client_restart_brings_the_worker_back(driver: Driver, scheduler: Any) -> None:
-    await driver.connect()
-    await start_worker(driver, scheduler)
+async def test_client_restart_brings_the_worker_back(up: Driver, scheduler: Any) -> None:
     async with client_of(scheduler) as client:
         restarting = asyncio.create_task(client.restart(timeout=BOUND_S))
-        await driver.wait_for(WorkerReady)
+        await up.wait_for(WorkerReady)
         await restarting
         assert await client.submit(sum, [1, 2]) == 3
-    driver.send(Shutdown(2.0))
-    await driver.nothing_left()
 
 
 @pytest.mark.slow
-async def test_a_stopped_worker_stays_away_until_it_is_started(
-    driver: Driver, scheduler: Any
-) -> None:
-    await driver.connect()
-    await start_worker(driver, scheduler)
-    driver.send(StopWorkers(("host:cpu0",), 3.0))
-    exited = await driver.wait_for(WorkerExited)
+async def test_a_stopped_worker_stays_away_until_it_is_started(up: Driver, scheduler: Any) -> None:
+    up.send(StopWorkers(("host:cpu0",), 3.0))
+    exited = await up.wait_for(WorkerExited)
     assert (exited.kind, exited.restart_in_s) == ("stopped", None)
-    await start_worker(driver, scheduler)
-    driver.send(RestartWorkers(("host:cpu0",)))
-    await driver.wait_for(WorkerReady)
-    driver.send(Shutdown(2.0))
-    await driver.nothing_left()
+    await start_worker(up, scheduler)
+    up.send(RestartWorkers(("host:cpu0",)))
+    await up.wait_for(WorkerReady)
 
 
 def print_much() -> None:
@@ -234,19 +198,15 @@ def print_much() -> None:
 
 
 async def test_a_task_that_prints_100_mb_reaches_neither_the_protocol_nor_the_memory(
-    driver: Driver, scheduler: Any
+    up: Driver, scheduler: Any
 ) -> None:
-    await driver.connect()
-    await start_worker(driver, scheduler)
-    driver.send(FollowLogs(True))
+    up.send(FollowLogs(True))
     async with client_of(scheduler) as client:
         await client.submit(print_much)
-    last = await driver.wait_for(LogLines, lambda message: '["Pong", 99]' in message.lines)
+    last = await up.wait_for(LogLines, lambda message: '["Pong", 99]' in message.lines)
     assert len(last.lines) <= 200
-    driver.send(Ping(1))
-    await driver.wait_for(Pong, lambda pong: pong.number == 1)
-    driver.send(Shutdown(2.0))
-    await driver.nothing_left()
+    up.send(Ping(1))
+    await up.wait_for(Pong, lambda pong: pong.number == 1)
 
 
 async def test_reaching_says_why_a_port_cannot_be_reached(driver: Driver) -> None:
@@ -255,9 +215,6 @@ async def test_reaching_says_why_a_port_cannot_be_reached(driver: Driver) -> Non
     reached = await driver.wait_for(Reached)
     assert "refused" in reached.error.lower()
     assert reached.local_address == "127.0.0.1"
-    driver.send(Shutdown(0.0))
-    await driver.end_of_stream()
-    await driver.nothing_left()
 
 
 async def test_a_worker_that_cannot_listen_says_on_what_and_is_not_tried_again(
@@ -270,4 +227,3 @@ async def test_a_worker_that_cannot_listen_says_on_what_and_is_not_tried_again(
     exited = await driver.wait_for(WorkerExited)
     assert exited.reason == "it cannot listen on 192.0.2.1: this host has no such address"
     assert exited.crash_loop and exited.restart_in_s is None
-    await driver.shut_down()

@@ -59,4 +59,3 @@ async def test_an_agent_that_sees_no_process_of_others_reads_its_workers_and_lea
         while left := marked(f"{MARK}={driver.cluster_id}"):
             assert time.monotonic() < end, left
             await asyncio.sleep(0.02)
-    await driver.shut_down()

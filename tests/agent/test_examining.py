@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 from gputui.agent.examining import by_py_spy
 from gputui.model.examination import ExaminedHost
 from gputui.protocol.agent import Examine
-from tests.agent.driving import Driver, client_of, start_worker
+from tests.agent.driving import Driver, client_of, control_group, joining, start_worker
 
 DUMP = """[{"thread_id": 9, "thread_name": null, "owns_gil": true, "frames": [
 {"name": "Kind.f", "filename": "/home/ann/mine.py", "line": 3}]}]"""
@@ -50,21 +49,8 @@ async def test_py_spy_gives_stacks_or_nothing(
 @pytest.fixture
 def few_tasks() -> Iterator[Path]:
     """A control group of few processes and threads."""
-    mount = Path("/sys/fs/cgroup")
-    group = (mount / "pids" if (mount / "pids").is_dir() else mount) / f"gputui-tasks-{os.getpid()}"
-    try:
-        group.mkdir()
-        (group / "pids.max").write_text("200")
-    except OSError as error:
-        pytest.skip(f"no control group can be made here: {error.strerror}")
-    yield group
-    end = time.monotonic() + 20
-    while group.exists():
-        try:
-            group.rmdir()
-        except OSError:  # what was ended in it is still on its way out
-            assert time.monotonic() < end, (group / "cgroup.procs").read_text()
-            time.sleep(0.05)
+    with control_group("pids", {"pids.max": "200"}, {"pids.max": "200"}) as made:
+        yield made
 
 
 def start_threads() -> None:
@@ -80,7 +66,7 @@ def start_threads() -> None:
 async def test_a_host_on_which_no_thread_can_start_is_examined_and_says_so(
     driver: Driver, scheduler: Any, few_tasks: Path
 ) -> None:
-    driver.before = ("sh", "-c", 'echo $$ >"$0" && exec "$@"', f"{few_tasks}/cgroup.procs")
+    driver.before = joining(few_tasks)
     await driver.connect()
     await start_worker(driver, scheduler)
     async with client_of(scheduler) as client:

@@ -10,7 +10,7 @@ import pytest
 from gputui.agent.worker_process import End, explain
 from gputui.protocol.agent import WorkerExited, WorkerReady
 from gputui.protocol.forking import WorkerEnding
-from tests.agent.driving import Driver, client_of, start_worker
+from tests.agent.driving import Driver, client_of
 
 OF_TASK = "a task or a library ended it (os._exit)"
 OOM = "cupy.cuda.memory.OutOfMemoryError: Out of memory allocating 8,000 bytes"
@@ -95,14 +95,11 @@ REAL: dict[str, tuple[Callable[[int], None], int, str, str]] = {
 
 
 @pytest.mark.slow
-async def test_a_real_worker_tells_how_it_ended(driver: Driver, scheduler: Any) -> None:
-    await driver.connect()
-    await start_worker(driver, scheduler)
+async def test_a_real_worker_tells_how_it_ended(up: Driver, scheduler: Any) -> None:
     async with client_of(scheduler) as client:
         for what, (function, argument, kind, reason) in REAL.items():
             task = client.submit(function, argument, pure=False, retries=0)
-            exited = await driver.wait_for(WorkerExited)
+            exited = await up.wait_for(WorkerExited)
             assert (what, exited.kind, exited.reason) == (what, kind, reason)
             task.release()
-            await driver.wait_for(WorkerReady)
-    await driver.shut_down()
+            await up.wait_for(WorkerReady)

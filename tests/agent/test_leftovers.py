@@ -99,36 +99,14 @@ async def test_an_agent_killed_before_it_had_workers_leaves_nothing_on_disk(
     assert not list(tmp_path.glob("gputui-*/*"))
 
 
-async def test_a_second_head_takes_over_and_the_first_is_hung_up_on(
-    driver: Driver, scheduler: Any
-) -> None:
-    await driver.connect()
-    await start_worker(driver, scheduler)
-    first = driver.relay
-    facts = await driver.connect()
+async def test_a_second_head_takes_over_and_the_first_is_hung_up_on(up: Driver) -> None:
+    first = up.relay
+    facts = await up.connect()
     assert [each.name for each in facts.running] == ["host:cpu0"]
     async with asyncio.timeout(BOUND_S):
         await first.wait()
-    driver.send(Ping(3))
-    await driver.wait_for(Pong, lambda pong: pong.number == 3)
-    await driver.shut_down()
-
-
-async def test_two_clusters_of_one_user_on_one_host_hear_of_each_other(tmp_path: Path) -> None:
-    first, second = Driver(tmp_path), Driver(tmp_path)
-    second.cluster_id += "-2"
-    first.cluster, second.cluster = "lab", "night"
-    with tempfile.TemporaryDirectory(prefix="gt-", dir="/tmp") as runtime:
-        for each in (first, second):
-            each.env["XDG_RUNTIME_DIR"] = runtime
-        assert (await first.connect()).clusters == ()
-        assert (await second.connect()).clusters == ("lab",)
-        await first.hang_up()
-        assert (await first.connect()).clusters == ("night",)
-        await second.shut_down()
-        await first.hang_up()
-        assert (await first.connect()).clusters == ()
-        await first.shut_down()
+    up.send(Ping(3))
+    await up.wait_for(Pong, lambda pong: pong.number == 3)
 
 
 def test_an_agent_that_takes_no_connections_holds_no_other_up(
@@ -175,19 +153,15 @@ async def test_a_start_that_is_sent_twice_starts_one_process(
     driver.send(order)
     again = await driver.wait_for(WorkerStarted)
     assert {each.pid for each in driver.seen if isinstance(each, WorkerStarted)} == {again.pid}
-    await driver.shut_down()
 
 
 async def test_a_worker_started_while_it_stops_comes_back_when_it_has(
-    driver: Driver, scheduler: Any
+    up: Driver, scheduler: Any
 ) -> None:
-    await driver.connect()
-    await start_worker(driver, scheduler)
-    driver.send(StopWorkers(("host:cpu0",), 3.0))
-    driver.send(StartWorkers((spec(),), scheduler[0].address, "127.0.0.1"))
-    assert (await driver.wait_for(WorkerExited)).kind == "stopped"
-    await driver.wait_for(WorkerReady)
-    await driver.shut_down()
+    up.send(StopWorkers(("host:cpu0",), 3.0))
+    up.send(StartWorkers((spec(),), scheduler[0].address, "127.0.0.1"))
+    assert (await up.wait_for(WorkerExited)).kind == "stopped"
+    await up.wait_for(WorkerReady)
 
 
 async def test_a_forkserver_that_cannot_import_dask_is_given_up_with_what_it_said(
@@ -204,7 +178,6 @@ async def test_a_forkserver_that_cannot_import_dask_is_given_up_with_what_it_sai
     exited = await driver.wait_for(WorkerExited)
     assert (exited.kind, exited.crash_loop) == ("import-error", True)
     assert "no such dask" in exited.reason
-    await driver.shut_down()
 
 
 @pytest.mark.slow
@@ -217,4 +190,3 @@ async def test_workers_of_one_forkserver_draw_numbers_of_their_own(
         for module in ("numpy.random", "random"):
             drawn = await client.run(lambda name: import_module(name).random(), module)
             assert len(set(drawn.values())) == 2
-    await driver.shut_down()

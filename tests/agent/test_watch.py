@@ -31,12 +31,6 @@ def test_every_gpu_is_read_used_or_not(nvml, watching):
     assert watch.warnings() == ()
 
 
-def test_readings_follow_the_gpus(nvml, watching):
-    watch = watching()
-    nvml.set(gpus=[{"utilization": 99}, {}])
-    assert until(lambda: watch.devices()[0].utilization_percent == 99)
-
-
 def test_a_gpu_that_hangs_is_marked_and_the_others_go_on(nvml, watching):
     nvml.set(gpus=[{"utilization": 1}, {}])
     watch = watching()
@@ -51,18 +45,6 @@ def test_a_gpu_that_answers_again_is_fresh_again(nvml, watching):
     assert until(lambda: watch.devices()[0].stale)
     nvml.set(gpus=2)
     assert until(lambda: not watch.devices()[0].stale)
-
-
-def test_an_nvml_that_hangs_while_it_opens_delays_nobody(nvml):
-    nvml.set(gpus=2, hang=["nvmlDeviceGetCount"])
-    watch = DeviceWatch("test", environ={})
-    watch.start()
-    assert not watch.wait(0.05)
-    assert watch.devices() == ()
-    assert "does not answer" in watch.warnings()[0]
-    watch.stop()
-    nvml.set(gpus=0)
-    assert watch.wait(20)
 
 
 def test_without_a_driver_there_are_no_devices_and_a_warning(nvml, watching):
@@ -83,19 +65,6 @@ def test_what_befalls_a_gpu_is_said_of_what_ends_after_it(nvml, watching):
         "it fell off the bus",
     ]
     assert watch.trouble_of(uuids[0], time.time()) == watch.trouble_of(None, 0.0) == ""
-
-
-def test_a_lost_gpu_is_a_state(nvml, watching):
-    watch = watching()
-    nvml.set(gpus=[{}, {"lost": True}])
-    assert until(lambda: watch.devices()[1].lost)
-    assert not watch.devices()[0].lost
-
-
-def test_the_environment_decides_what_is_usable(nvml, watching):
-    nvml.set(gpus=3)
-    watch = watching(environ={"CUDA_VISIBLE_DEVICES": "2"})
-    assert [device.usable for device in watch.devices()] == [False, False, True]
 
 
 def test_indices_count_the_gpus_that_may_be_opened(nvml, watching):

@@ -71,7 +71,7 @@ class Sampler(Generic[T]):
 
 
 class DeviceWatch:
-    """Reads every GPU each `interval_s` seconds from `start` to `stop`.
+    """Reads every GPU each `interval_s` seconds from `start` on, until `stopped` is set.
 
     `environ` is the environment whose CUDA_VISIBLE_DEVICES and Slurm allocation count;
     `idle_since` is kept: GPU → since when it has done nothing, of those that do nothing.
@@ -92,6 +92,7 @@ class DeviceWatch:
         self.opened = threading.Event()
         """Set when NVML was opened, or cannot be."""
         self.stopped = threading.Event()
+        """Ends the threads when it is set; one that hangs in NVML ends with the process."""
         self._environ = environ
         self._interval_s = interval_s
         self._stale_after_s = max(stale_after_s, 3 * interval_s)
@@ -111,10 +112,6 @@ class DeviceWatch:
         return self.opened.wait(timeout_s) and all(
             sampler.sampled.wait(max(0.0, until - time.monotonic())) for _, sampler in self._gpus
         )
-
-    def stop(self) -> None:
-        """Have the threads end; one that hangs in NVML ends with the process."""
-        self.stopped.set()
 
     def devices(self) -> Readings:
         """Return every GPU and MIG instance as it was read last, in NVML's order."""
@@ -206,14 +203,12 @@ class DeviceWatch:
             self.cuda_version = nvml.cuda_version()
             gpus, warnings = nvml.gpus(self.processes.identify)
             self._warnings = tuple(warnings)
-            self._gpus = tuple((gpu, self._sampler(gpu)) for gpu in gpus)
-            xids = Xids(nvml, gpus)
-            self._xids = Sampler(xids.read, {}, self._interval_s, "xids", self.stopped)
+            every, ended = self._interval_s, self.stopped
+            self._gpus = tuple(
+                (gpu, Sampler(gpu.read, gpu.last, every, f"gpu {gpu.label}", ended)) for gpu in gpus
+            )
+            self._xids = Sampler(Xids(nvml, gpus).read, {}, every, "xids", ended)
         self.opened.set()
-
-    def _sampler(self, gpu: Gpu) -> Sampler[Readings]:
-        name = f"gpu {gpu.label}"
-        return Sampler(gpu.read, gpu.last, self._interval_s, name, self.stopped)
 
 
 def selected(
