@@ -202,7 +202,7 @@ async def test_a_line_without_an_end_is_not_glued_to_the_next_workers_first() ->
         os.write(writes, printed)
         os.close(writes)
         output.drain()
-    output.follow(True, 9)
+    output.follow(True)
     assert lines_of(sent) == ["first", "partial", "next"]
 
 
@@ -224,15 +224,15 @@ async def test_an_end_is_explained_by_what_that_process_printed() -> None:
     )
 
 
-async def test_who_follows_again_without_a_history_gets_no_line_twice() -> None:
+async def test_who_follows_again_gets_no_line_twice() -> None:
     sent: list[FromAgent] = []
     output = WorkerOutput("w", sent.append)
-    output.follow(True, 0)
+    output.follow(True)
     writes = opened(output)
-    for printed, history in ((b"one\n", 0), (b"two\n", 100)):
+    for printed in (b"one\n", b"two\n"):
         os.write(writes, printed)
         output.drain()
-        output.follow(True, history)
+        output.follow(True)
     await asyncio.sleep(1.0)
     os.close(writes)
     output.close()
@@ -247,7 +247,7 @@ async def test_however_long_its_lines_are_a_history_fits_into_the_channel() -> N
         os.write(writes, b"\x01" * 2000 + b"\n")
         output.drain()
     os.close(writes)
-    output.follow(True, 200)
+    output.follow(True)
     output.close()
     assert sum(len(each.lines) for each in sent if isinstance(each, LogLines)) == 200
     assert max(len(encode(each)) for each in sent) < LINE_BYTES
