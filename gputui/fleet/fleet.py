@@ -269,11 +269,12 @@ class Fleet:
     def scheduler_listens(self, port: int) -> None:
         """Give every present and future host the scheduler's port.
 
-        Workers start again where a scheduler listens there that knows none of them.
+        Workers start again where a scheduler listens there that knows none of them; those that
+        are starting wait for it.
         """
         self.scheduler_wanted.set()
         if self._scheduler_port.done():
-            self.worker_table.restart(self.worker_table.staying)
+            self.worker_table.restart(self.worker_table.staying.keys() - self.worker_table.starting)
         else:
             self._scheduler_port.set_result(port)
 

@@ -96,6 +96,12 @@ class WorkerTable:
         }
 
     @property
+    def starting(self) -> frozenset[str]:
+        """The workers whose processes have not registered with the scheduler yet."""
+        starting = WorkerState.STARTING
+        return frozenset(name for name, each in self._workers.items() if each.state is starting)
+
+    @property
     def leaving(self) -> frozenset[str]:
         """The workers that are being stopped."""
         return frozenset(self._workers.keys() - self.staying.keys())

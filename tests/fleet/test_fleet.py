@@ -14,6 +14,7 @@ from gputui.protocol.agent import (
     FromAgent,
     KeepLease,
     Ping,
+    RestartWorkers,
     StartWorkers,
     Telemetry,
     WorkerExited,
@@ -148,6 +149,21 @@ async def test_a_worker_that_never_registers_is_given_up_and_starts_when_asked(
     one.agent().registers = True
     one.fleet.worker_table.restart([status.name for status in statuses])
     await one.up(2)
+
+
+async def test_a_scheduler_that_comes_again_restarts_only_workers_that_do_not_start_already(
+    begin: Begin,
+) -> None:
+    one = begin()
+    await one.up(2)
+    first, second = (status.name for status in one.fleet.worker_statuses)
+    one.agent().registers = False
+    one.fleet.worker_table.restart([first])
+    await one.until(lambda: one.fleet.worker_table.starting == {first})
+    one.fleet.scheduler_listens(8786)
+    await one.until(lambda: one.fleet.worker_table.starting == {first, second})
+    restarts = [each.names for each in one.agent().taken if isinstance(each, RestartWorkers)]
+    assert restarts == [(first,), (second,)]
 
 
 async def test_a_scheduler_that_cannot_retire_keeps_the_workers(begin: Begin) -> None:

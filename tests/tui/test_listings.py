@@ -209,7 +209,7 @@ async def test_runs_show_progress_result_and_its_plot() -> None:
     screen = Still(cluster())
     async with showing(screen, "25%", "✔ done", "● running", keys="6", size=(120, 40)) as pilot:
         await pilot.press("j")
-        await sees(pilot, "rows=20000", "900, 40, 3, 1", "2 workers restarted during it")
+        await sees(pilot, "rows=20000", "900, 40, 3, 1", "restarted during it, 2 times in all")
         await sees(pilot, "┤", "1.25e-15")
 
 

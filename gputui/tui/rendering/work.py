@@ -251,7 +251,7 @@ def run_lines(
         *run_progress(run, row.took_s, then_s, width),
     ]
     if run.restarts:
-        text = f"{fmt.many(run.restarts, 'worker')} restarted during it: some tasks ran again"
+        text = f"workers ended and restarted during it, {fmt.many(run.restarts, 'time')} in all"
         lines.append([(text, "warn")])
     if failure := run.failure:
         lines += [(), *wrapped(failure.message, width, "bad")]
