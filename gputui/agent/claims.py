@@ -19,12 +19,12 @@ import stat
 import tempfile
 import time
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from gputui.agent.gpu.processes import user_name
 from gputui.errors import FolderError
-from gputui.model.plain_text import safe
+from gputui.model.plain_text import cut, safe
 from gputui.model.readings import Claim, Note, Ticket
 from gputui.process import procfs
 
@@ -41,7 +41,8 @@ NETWORK_FILE_SYSTEMS = {
 }
 """Their locks hold between machines, or not at all."""
 
-MAX_NOTE_BYTES = 4096
+MAX_NOTE_BYTES = 2**16
+"""Of a note or a ticket, which names up to 512 GPUs."""
 MAX_NOTE_CHARACTERS = 200
 TRIES = 5
 RETRY_S = 0.01
@@ -171,7 +172,7 @@ class Claims:
         self._sweep_own_tickets()
         # The clock that all of a host share and nobody sets.
         name = f"ticket-{time.clock_gettime_ns(time.CLOCK_BOOTTIME):020d}-{os.getpid()}"
-        said = {"uuids": sorted(uuids), "gpus": gpus, "note": asdict(note)}
+        said = {"uuids": sorted(uuids), "gpus": gpus, "note": _written(note)}
         self._ticket = (name, self._write(name, said))
 
     def leave_line(self) -> None:
@@ -214,7 +215,7 @@ class Claims:
     def note(self, uuid: str, note: Note) -> None:
         """Write the note of a claim; somebody who made a file of that name costs only the note."""
         with contextlib.suppress(OSError):
-            os.close(self._write(f"{uuid}.{os.getuid()}.note", asdict(note)))
+            os.close(self._write(f"{uuid}.{os.getuid()}.note", _written(note)))
 
     def keep(self) -> tuple[str, ...]:
         """Lock removed files again; return those that somebody else holds now.
@@ -334,7 +335,7 @@ class Claims:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.fchmod(descriptor, 0o644)
-            os.write(descriptor, json.dumps(said).encode()[:MAX_NOTE_BYTES])
+            os.write(descriptor, json.dumps(said).encode())
             Path(draft).rename(self._folder / name)
         except OSError:
             os.close(descriptor)
@@ -348,6 +349,12 @@ class Claims:
             with contextlib.suppress(OSError):
                 if path.lstat().st_uid == os.getuid() and not self._is_locked(path.name):
                     path.unlink()
+
+
+def _written(note: Note) -> dict[str, object]:
+    """Return a note as its file has it, no longer than it is read."""
+    text, person = (cut(each, MAX_NOTE_CHARACTERS) for each in (note.text, note.person))
+    return asdict(replace(note, text=text, person=person))
 
 
 def _claim(holder: tuple[int | None, int | None], note: object) -> Claim:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -402,6 +403,21 @@ def test_a_holder_outside_a_namespace_of_pids_is_unknown_inside_and_excludes(
         command, capture_output=True, text=True, cwd="/", env={"PYTHONPATH": ROOT}
     )
     assert done.stdout == f"None None ('{GPUS[0]}',)\n", done.stderr
+
+
+def test_a_note_of_any_length_keeps_its_promised_end(folder: Path) -> None:
+    mine = Claims(folder)
+    mine.claim(GPUS[:1], replace(TEXT, text="名" * 10_000, only_held=True))
+    note = seen(folder)[GPUS[0]].note
+    assert note.text.startswith("名名名") and (note.until, note.only_held) == (2.0, True)
+    mine.release()
+
+
+def test_one_may_stand_in_line_for_the_instances_of_many_gpus(folder: Path) -> None:
+    mine, uuids = Claims(folder), [f"MIG-{number:036}" for number in range(512)]
+    mine.wait_in_line(uuids, 512, TEXT)
+    assert [each.uuids for each in mine.tickets()] == [tuple(uuids)]
+    mine.leave_line()
 
 
 def test_a_full_disk_takes_claims_without_notes_and_no_tickets(folder: Path, start: Start) -> None:
