@@ -21,6 +21,7 @@ from uuid import uuid4
 import msgspec
 import traitlets
 from anywidget import AnyWidget
+from IPython import get_ipython
 from IPython.display import display, update_display
 
 from gputui.client.head_connection import HeadConnection
@@ -216,13 +217,17 @@ class FleetWidget(AnyWidget):  # type: ignore[misc]
         """The ids of those that show it; that of the live one is the same with a dash."""
         self._ended_runs: frozenset[str] = frozenset()
         self.still = f"gputui-{uuid4().hex}"
-        self._kernel = asyncio.get_running_loop()
-        self._unheard_s = 0
-        """For how long the kernel could have heard from the page, and has not."""
+        self._executes = True
+        """Whether a cell is executed, during which the kernel hears nothing from the page."""
+        self._heard_at = 0.0
+        """When the page was last heard of, by the time of the snapshots."""
         self.on_msg(self._received)
 
     def show(self) -> None:
         """Show it in the cell that is executed."""
+        events = get_ipython().events
+        events.register("pre_execute", self._begin_cell)
+        events.register("post_execute", self._end_cell)
         self._outputs.add(id := uuid4().hex)
         display(self._html(), raw=True, display_id=id)
         live, _ = self._repr_mimebundle_() or ({}, {})
@@ -271,7 +276,9 @@ class FleetWidget(AnyWidget):  # type: ignore[misc]
         """Take in a snapshot; send what is new in it, unless nobody looks."""
         shown = self._columns.look(snapshot)
         self._first.set()
-        if self._unheard_s <= UNHEARD_S:
+        if self._executes or not self._heard_at:
+            self._heard_at = snapshot.taken_at
+        if snapshot.taken_at - self._heard_at <= UNHEARD_S:
             with self.hold_sync():
                 for name, value in shown.items():
                     setattr(self, name, value)
@@ -279,15 +286,16 @@ class FleetWidget(AnyWidget):  # type: ignore[misc]
         if ended != self._ended_runs:
             self._ended_runs = ended
             self._refresh()
-        self._kernel.call_soon_threadsafe(self._not_heard)
 
-    def _not_heard(self) -> None:
-        """Count a second in which the kernel was free to hear from the page."""
-        self._unheard_s += 1
+    def _begin_cell(self) -> None:
+        self._executes = True
+
+    def _end_cell(self) -> None:
+        self._executes = False
 
     def _received(self, _widget: object, content: Any, _buffers: object) -> None:
         """Handle what the page says: that it is looked at, or that a button was pressed."""
-        self._unheard_s = 0
+        self._heard_at = self._columns.newest.get("at", 0.0)
         if content.get("past"):
             self.past = self._columns.past
         if "scale" in content and (scale := self._scale()) is not None:

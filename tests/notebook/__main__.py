@@ -16,14 +16,16 @@ CELLS = (
     "cluster",
     "cluster.run('mean', rows=200_000, cols=8, backend='numpy')",
     "cluster.run('svd', rows=20_000, cols=50, backend='numpy')",
+    "cluster.run('random-sum', size=100_000, backend='numpy')",
 )
-LOOK_MS = 30_000
-PART = {"x": 34, "y": 92, "width": 1112, "height": 516}
-"""Of the page: the first cells."""
+MOST_MS = 300_000
+HALF_DONE = "parseFloat(document.querySelector('.run.is-running .bar > div')?.style.width) > 40"
+PART = {"x": 34, "y": 92, "width": 1112, "height": 536}
+"""Of the page: the first cell."""
 
 
 def main(number: int = 8, theme: str = "light", picture: str = "review.png") -> None:
-    """Open a notebook, run its cells, and take a picture after some seconds."""
+    """Open a notebook, run its cells, and take a picture while the last one computes."""
     with tempfile.TemporaryDirectory(prefix="gt-") as name:
         folder = Path(name)
         os.environ |= {"XDG_RUNTIME_DIR": name, "XDG_STATE_HOME": f"{name}/state"}
@@ -35,8 +37,8 @@ def main(number: int = 8, theme: str = "light", picture: str = "review.png") -> 
         ):
             run(shown, "notebook:run-all-cells")
             try:
-                shown.wait_for_selector(".gputui .run.is-done >> nth=1", timeout=60_000)
-                shown.wait_for_timeout(LOOK_MS)
+                shown.wait_for_selector(".run.is-running :text('random-sum')", timeout=MOST_MS)
+                shown.wait_for_function(HALF_DONE, timeout=MOST_MS)
             finally:
                 shown.screenshot(path=picture, clip=PART)
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import os
 import subprocess
 import sys
@@ -30,7 +31,7 @@ def fake_gpus(number: int, second: int) -> dict[str, Any]:
     """Return GPUs that are more and less busy as time goes by."""
     gpus = []
     for index in range(number):
-        busy = max(0, min(100, 55 + (7 * index + 11 * second) % 60 - (index % 5) * 12))
+        busy = round(75 - 5 * (index % 5) + 20 * math.sin(second / 7 + 2 * index))
         gpus.append(
             {
                 "utilization": busy,

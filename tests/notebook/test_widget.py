@@ -1,6 +1,5 @@
 """The widget of a cluster: what it makes of snapshots, when it sends, what its buttons do."""
 
-import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -97,22 +96,25 @@ def test_the_page_puts_text_in_as_text_only() -> None:
 
 async def test_nothing_is_sent_while_no_page_is_heard_of_and_all_once_it_is() -> None:
     widget = FleetWidget("lab", lambda: None)
+    widget._end_cell()
     for second in range(UNHEARD_S + 20):
         widget._look(fleet(at=EPOCH + second))
-        await asyncio.sleep(0)
-    assert EPOCH + UNHEARD_S <= widget.at < EPOCH + UNHEARD_S + 5
+    assert widget.at == EPOCH + UNHEARD_S
     widget._received(widget, {"seen": True, "past": True}, [])
     assert len(widget.past) == UNHEARD_S + 20
-    widget._look(fleet(at=EPOCH + 100))
-    assert widget.at == EPOCH + 100
+    widget._look(fleet(at=EPOCH + UNHEARD_S + 20))
+    assert widget.at == EPOCH + UNHEARD_S + 20
     widget.close()
 
 
 async def test_while_a_cell_runs_a_page_that_cannot_be_heard_is_sent_to() -> None:
     widget = FleetWidget("lab", lambda: None)
-    for second in range(2 * UNHEARD_S):  # with the kernel's loop busy all the time
-        widget._look(fleet(at=EPOCH + second))
-    assert widget.at == EPOCH + 2 * UNHEARD_S - 1
+    for cell in range(3):  # one behind the other: what the page says waits for the last
+        widget._begin_cell()
+        for second in range(20):
+            widget._look(fleet(at=EPOCH + 20 * cell + second))
+        widget._end_cell()
+    assert widget.at == EPOCH + 59
     widget.close()
 
 
