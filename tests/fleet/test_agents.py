@@ -5,15 +5,11 @@ import os
 import signal
 import socket
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from gputui.fleet.checks import Verdict
 from gputui.fleet.deploy.remote import load_pack
-from gputui.fleet.deploy.start_agent import AgentOpener
-from gputui.fleet.doctor import diagnose
 from gputui.fleet.lone_agents import LoneAgent, lone_agents
 from gputui.fleet.session import END_S
 from gputui.fleet.stages import FleetSettings, Question
@@ -58,13 +54,6 @@ async def test_a_packed_agent_runs_on_hosts_without_gputui(
     assert [host.status.reason for host in hosts] == [""] * 4
 
 
-async def test_a_host_without_a_gpu_is_refused_and_its_agent_ends(agents: Reaching) -> None:
-    host = await agents.end(agents.begin(replace(LOCAL, gpus=("63",))))
-    assert host.status.failed_stage == "probing"
-    assert "no GPU 63" in host.status.reason
-    await nothing_left(agents.settings.cluster_id)
-
-
 async def test_a_relay_that_is_killed_is_replaced_and_the_agent_taken_over(
     agents: Reaching, openssh_hosts: SshHosts
 ) -> None:
@@ -79,17 +68,6 @@ async def test_a_relay_that_is_killed_is_replaced_and_the_agent_taken_over(
     await listener.until(lambda: S.RECONNECTING in listener.states)
     await agents.end(host)
     assert host.facts.agent_pid == agent
-
-
-async def test_an_agent_that_is_killed_is_started_anew(agents: Reaching) -> None:
-    host = await agents.end(agents.begin(LOCAL))
-    listener = agents.listeners["localhost"]
-    assert host.facts
-    agent = host.facts.agent_pid
-    os.kill(agent, signal.SIGKILL)
-    await listener.until(lambda: S.RECONNECTING in listener.states)
-    await agents.end(host)
-    assert host.facts.agent_pid != agent
 
 
 async def test_a_host_that_is_off_the_network_for_less_than_its_lease_is_taken_over(
@@ -142,19 +120,6 @@ async def test_a_host_whose_head_is_gone_ends_its_agent_with_the_lease(agents: R
             os.kill(pid, signal.SIGKILL)
     await nothing_left(agents.settings.cluster_id)
     assert host.facts and not lives(host.facts.agent_pid)
-
-
-async def test_doctor_finds_nothing_wrong_with_a_good_host_and_leaves_nothing(
-    openssh_hosts: SshHosts, agents: Reaching
-) -> None:
-    settings = replace(agents.settings, ssh_config=str(openssh_hosts.config))
-
-    async def nobody(question: object) -> str | None:
-        return None
-
-    found = await diagnose([Host("ssh2", gpus=()), LOCAL], settings, nobody, AgentOpener(settings))
-    assert [finding for finding in found if finding.verdict is Verdict.BAD] == []
-    assert {"versions", "port"} <= {finding.check for finding in found}
 
 
 async def test_agents_without_a_cluster_end_in_order_also_while_that_is_interrupted(

@@ -116,19 +116,9 @@ def test_one_that_is_kept_for_what_it_holds_is_not_stopped_again() -> None:
     assert decide(fleet, desired.keep(Desired(0), ["a:gpu0"])).stops == ()
 
 
-def test_workers_of_a_host_that_can_run_none_now_are_left_alone() -> None:
-    fleet = replace(running("a:gpu0"), capacities={"b": GPUS})
-    assert decide(fleet, Desired(1)).stops == ()
-
-
 def test_a_lost_worker_is_made_up_for_elsewhere() -> None:
     fleet = replace(running("b:gpu0"), capacities={"b": GPUS})
     assert starts(fleet, Desired(2)) == ["b:gpu1"]
-
-
-def test_the_last_of_many_stays_when_those_before_it_have_gone() -> None:
-    fleet = Actual(hosts=(Host("a"),), capacities={"a": CPUS}, running={})
-    assert decide(running("a:cpu6", fleet=fleet), Desired(1)) == Changes((), ())
 
 
 def test_one_on_its_way_out_is_not_started_before_it_is_gone() -> None:
@@ -157,16 +147,6 @@ def test_a_host_of_both_kinds_gives_gpu_workers_first_and_no_more_than_its_line_
 
 def test_gpu_workers_are_not_invented() -> None:
     assert len(starts(EMPTY, Desired(50))) == 8
-
-
-def test_one_of_a_high_number_stays_when_all_are_wanted() -> None:
-    fleet = Actual(hosts=(Host("c"),), capacities={"c": CPUS}, running={})
-    fleet = running("c:cpu6", fleet=fleet)
-    changes = decide(fleet, Desired())
-    assert ([spec.name for spec in changes.starts], changes.stops) == (
-        ["c:cpu0", "c:cpu1", "c:cpu2"],
-        (),
-    )
 
 
 def test_a_decision_about_a_thousand_hosts_takes_no_seconds() -> None:

@@ -427,17 +427,6 @@ async def test_a_cut_connection_is_made_again(
     assert (await reaching.end(host)).state is S.READY
 
 
-async def test_hosts_in_namespaces_are_reached_at_their_own_addresses(
-    reaching: Reaching, namespace_hosts: Namespaces
-) -> None:
-    reaching.configure(ssh_config=str(namespace_hosts.config))
-    hosts = [reaching.begin(cpu_host(host.name)) for host in namespace_hosts.hosts]
-    await asyncio.gather(*map(reaching.end, hosts))
-    assert [host.status.reason for host in hosts] == [""] * 3
-    assert {host.local_address for host in hosts} == {namespace_hosts.head_address}
-    assert [host.far_address for host in hosts] == [host.address for host in namespace_hosts.hosts]
-
-
 async def test_a_pack_that_was_tampered_with_is_sent_anew(
     reaching: Reaching, start_asyncssh: Start, ssh_folder: SshHosts
 ) -> None:
@@ -449,21 +438,3 @@ async def test_a_pack_that_was_tampered_with_is_sent_anew(
     host = await reaching.end(reaching.begin(cpu_host("ssh1")))
     assert host.state is S.READY
     assert path.read_bytes() == reaching.shared_pack.data
-
-
-async def test_a_host_that_falls_off_the_network_is_silent_and_comes_back(
-    reaching: Reaching, namespace_hosts: Namespaces
-) -> None:
-    reaching.configure(
-        ssh_config=str(namespace_hosts.config), silence_s=1.0, ping_interval_s=0.3, lease_s=1.0
-    )
-    cut = namespace_hosts.hosts[0]
-    host = await reaching.end(reaching.begin(cpu_host(cut.name)))
-    listener = reaching.listeners[cut.name]
-    namespace_hosts.cut(cut)
-    try:
-        await listener.until(lambda: host.lease_over)
-    finally:
-        namespace_hosts.mend(cut)
-    assert listener.states[-2:] == [S.SILENT, S.RECONNECTING]
-    assert (await reaching.end(host)).state is S.READY

@@ -20,7 +20,6 @@ from gputui.protocol.connection_file import find_cluster, running_clusters
 from gputui.protocol.frontend import (
     AddWorkers,
     ChangeHosts,
-    Restart,
     RetireWorkers,
     Scale,
     Stop,
@@ -159,13 +158,6 @@ async def test_a_worker_retired_by_name_stays_away_until_it_is_added(standing: L
     await standing.until(lambda: list(standing.workers) == ["localhost:cpu1"])
     await standing.request(AddWorkers(0, ("localhost:cpu0",)))
     await standing.until(lambda: standing.snapshot and standing.snapshot.workers_up == 2)
-
-
-async def test_a_restarted_worker_has_another_process(standing: LiveCluster) -> None:
-    before = standing.workers["localhost:cpu0"].pid
-    await standing.request(Restart(0, ("localhost:cpu0",)))
-    await standing.until(lambda: standing.workers["localhost:cpu0"].pid not in (before, None))
-    await standing.until(lambda: standing.workers["localhost:cpu0"].state.up)
 
 
 async def test_a_cluster_on_loopback_refuses_another_machine(standing: LiveCluster) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from gputui.client.start import HeadProcess
 from gputui.model.snapshot import HostState
-from gputui.protocol.frontend import AwaitWorkers, ChangeHosts, RetryHosts, Scale, Settled
+from gputui.protocol.frontend import AwaitWorkers, ChangeHosts, Scale, Settled
 from tests.clusters import Clusters, LiveCluster
 from tests.head.conftest import a_head
 from tests.head.test_head import client_of
@@ -150,28 +150,6 @@ async def test_a_cut_network_loses_the_worker_and_gets_it_back(
     finally:
         namespace_hosts.mend(host)
     await cluster.until(lambda: cluster.snapshot.workers_up == 2)
-
-
-@pytest.mark.slow
-async def test_a_refused_host_can_be_tried_again(
-    clusters: Clusters, openssh_hosts: SshHosts
-) -> None:
-    known = openssh_hosts.known_hosts.read_text()
-    first = openssh_hosts.text(ONE_WORKER).splitlines()[0]
-    openssh_hosts.known_hosts.write_text("")
-    try:
-        cluster = await clusters.start(
-            first, ssh_config=str(openssh_hosts.config), frontend="command"
-        )
-        await cluster.until(lambda: cluster.snapshot and cluster.snapshot.hosts[0].state.final)
-        assert (
-            "fingerprint" in cluster.snapshot.hosts[0].reason.lower()
-            or "key" in cluster.snapshot.hosts[0].reason
-        )
-    finally:
-        openssh_hosts.known_hosts.write_text(known)
-    await cluster.request(RetryHosts(0))
-    await cluster.up(1)
 
 
 async def test_a_head_and_its_scheduler_keep_to_their_cpus_and_workers_do_not(

@@ -40,23 +40,6 @@ async def test_a_host_waits_beyond_its_bound_while_a_person_is_asked(
     assert cluster.snapshot.hosts[0].state is HostState.AUTHENTICATING
 
 
-async def test_a_yes_is_written_to_known_hosts(clusters: Clusters, strangers: SshHosts) -> None:
-    cluster = await asked(clusters, strangers)
-    assert "SHA256:" in cluster.asked[0].text
-    cluster.link.send(Answer(cluster.asked[0].question, "yes"))
-    await cluster.until(lambda: cluster.asked[-1].withdrawn)
-    await cluster.until(strangers.known_hosts.read_text)
-
-
-async def test_a_no_refuses_the_host_and_writes_nothing(
-    clusters: Clusters, strangers: SshHosts
-) -> None:
-    cluster = await asked(clusters, strangers)
-    cluster.link.send(Answer(cluster.asked[0].question, None))
-    await cluster.until(lambda: cluster.snapshot.hosts[0].state is HostState.FAILED)
-    assert not strangers.known_hosts.read_text()
-
-
 async def test_a_question_reaches_a_frontend_that_attaches_later(
     clusters: Clusters, strangers: SshHosts
 ) -> None:
