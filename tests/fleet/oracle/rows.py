@@ -7,6 +7,7 @@ two let alice in, one lets root in, three bob; `locked` is one of alice's with a
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 ALICE_KEY = "IdentityFile {keys}/one\nIdentitiesOnly yes\n"
 ALICE = f"User alice\n{ALICE_KEY}"
@@ -57,6 +58,11 @@ class Row:
         return self.expect or f"alice@{ADDRESSES.get(self.line, '127.0.0.1:22')} one"
 
 
+def alice(name: str, lines: str = "", **how: Any) -> Row:
+    """Return a row whose configuration begins with alice and her key."""
+    return Row(name, ALICE + (f"{lines}\n" if lines else ""), **how)
+
+
 ROWS = (
     # Where the configuration is
     Row("no configuration", expect="root@127.0.0.1:22 one", files={".ssh/id_ed25519": "{one}"}),
@@ -75,63 +81,41 @@ ROWS = (
     Row("Match exec that fails", 'Match exec "false"\n' + ALICE, expect="login"),
     Row("Match final", "Host x\nHostName gpu-a\nMatch final host gpu-a\n" + ALICE, line="x"),
     Row("a pattern with a negation", "Host * !gpu-a\nPort 9\nHost gpu-*\n" + ALICE),
-    Row("the first value counts", ALICE + "Host *\nUser bob\nPort 22\n"),
+    alice("the first value counts", "Host *\nUser bob\nPort 22"),
     Row("an option that does not exist", "Frobnicate yes\n", expect="configuration"),
     # Where to
     Row("HostName with %h", "Host a\nHostName gpu-%h\n" + ALICE, line="a"),
-    Row("Port", ALICE + "Port 2201\n", expect="alice@127.0.0.1:2201 one"),
-    Row("the port of the line", ALICE, line="gpu-a:2201"),
-    Row(
-        "two ports of one gateway",
-        ALICE,
-        line="gpu-a:2201 ; gpu-a",
-        expect="alice@127.0.0.1:2201 one",
-    ),
+    alice("Port", "Port 2201", expect="alice@127.0.0.1:2201 one"),
+    alice("the port of the line", line="gpu-a:2201"),
+    alice("two ports of one gateway", line="gpu-a:2201 ; gpu-a", expect="alice@127.0.0.1:2201 one"),
     Row("User", "User bob\nIdentityFile {keys}/three\n", expect="bob@127.0.0.1:22 three"),
     Row("the user of the line", "User bob\nIdentityFile {keys}/one\n", line="alice@gpu-a"),
-    Row(
-        "AddressFamily inet6",
-        ALICE + "AddressFamily inet6\n",
-        line="gpu-6",
-        expect="alice@::1:22 one",
-    ),
-    Row("AddressFamily inet", ALICE + "AddressFamily inet\n", line="gpu-6"),
-    Row("an IPv6 address", ALICE, line="::1", expect="alice@::1:22 one"),
-    Row("an IPv6 address and port", ALICE, line="[::1]:2201", expect="alice@::1:2201 one"),
-    Row("a name whose first address refuses", ALICE, line="gpu-many"),
-    Row("a name that is not there", ALICE, line="gpu-none", expect="unresolved"),
-    Row("a port that refuses", ALICE, line="gpu-a:9", expect="refused"),
-    Row(
-        "BindAddress",
-        ALICE + "BindAddress 127.0.0.77\n",
-        expect="alice@127.0.0.1:22 one from 127.0.0.77",
-    ),
-    Row("BindInterface", ALICE + "BindInterface lo\n"),
+    alice("AddressFamily inet6", "AddressFamily inet6", line="gpu-6", expect="alice@::1:22 one"),
+    alice("AddressFamily inet", "AddressFamily inet", line="gpu-6"),
+    alice("an IPv6 address", line="::1", expect="alice@::1:22 one"),
+    alice("an IPv6 address and port", line="[::1]:2201", expect="alice@::1:2201 one"),
+    alice("a name whose first address refuses", line="gpu-many"),
+    alice("a name that is not there", line="gpu-none", expect="unresolved"),
+    alice("a port that refuses", line="gpu-a:9", expect="refused"),
+    alice("BindAddress", "BindAddress 127.0.0.77", expect="alice@127.0.0.1:22 one from 127.0.0.77"),
+    alice("BindInterface", "BindInterface lo"),
     Row(
         "CanonicalizeHostname",
         "CanonicalizeHostname yes\nCanonicalDomains lab\nHost x.lab\n" + ALICE,
         line="x",
     ),
-    Row(
-        "SetEnv and SendEnv",
-        ALICE + "SendEnv LC_THIS\nSetEnv LC_THAT=b\n",
-        environ={"LC_THIS": "a"},
-    ),
+    alice("SetEnv and SendEnv", "SendEnv LC_THIS\nSetEnv LC_THAT=b", environ={"LC_THIS": "a"}),
     # Through others
-    Row("ProxyJump", ALICE + "Host gpu-b\nProxyJump gpu-a\n", line="gpu-b"),
-    Row(
-        "ProxyJump with user and port",
-        ALICE + "Host gpu-b\nProxyJump alice@gpu-a:2201\n",
-        line="gpu-b",
-    ),
-    Row("ProxyJump, a chain", ALICE + "Host gpu-c\nProxyJump gpu-a,gpu-b\n", line="gpu-c"),
+    alice("ProxyJump", "Host gpu-b\nProxyJump gpu-a", line="gpu-b"),
+    alice("ProxyJump with user and port", "Host gpu-b\nProxyJump alice@gpu-a:2201", line="gpu-b"),
+    alice("ProxyJump, a chain", "Host gpu-c\nProxyJump gpu-a,gpu-b", line="gpu-c"),
     Row(
         "ProxyJump of a ProxyJump",
         ALICE + "Host gpu-c\nProxyJump gpu-b\nHost gpu-b\nProxyJump gpu-a\n",
         line="gpu-c",
     ),
     Row("ProxyJump none", ALICE + "Host gpu-a\nProxyJump none\nHost *\nProxyJump gpu-none\n"),
-    Row("Host * with ProxyJump", ALICE + "Host *\nProxyJump gpu-b\n", expect="loop"),
+    alice("Host * with ProxyJump", "Host *\nProxyJump gpu-b", expect="loop"),
     Row(
         "a jump host that refuses the key",
         "Host gpu-b\nProxyJump gpu-a\n" + ALICE + "Host gpu-a\nIdentityFile {keys}/three\n"
@@ -139,59 +123,40 @@ ROWS = (
         line="gpu-b",
         expect="login",
     ),
-    Row("ProxyCommand", ALICE + "ProxyCommand {folder}/pipe %h %p\n"),
-    Row("ProxyCommand of a shell", ALICE + "ProxyCommand sh -c '{folder}/pipe %h %p' # %n\n"),
-    Row("ProxyCommand that fails", ALICE + "ProxyCommand false\n", expect="proxy"),
-    Row("ProxyCommand none", ALICE + "ProxyCommand none\n"),
+    alice("ProxyCommand", "ProxyCommand {folder}/pipe %h %p"),
+    alice("ProxyCommand of a shell", "ProxyCommand sh -c '{folder}/pipe %h %p' # %n"),
+    alice("ProxyCommand that fails", "ProxyCommand false", expect="proxy"),
+    alice("ProxyCommand none", "ProxyCommand none"),
     # Host keys
-    Row("a changed host key", ALICE, known="gpu-a {b}", expect="changed"),
-    Row(
-        "a changed key, the address is known",
-        ALICE,
-        known="127.0.0.1 {a}\ngpu-a {b}",
-        expect="changed",
+    alice("a changed host key", known="gpu-a {b}", expect="changed"),
+    alice(
+        "a changed key, the address is known", known="127.0.0.1 {a}\ngpu-a {b}", expect="changed"
     ),
-    Row("a changed key of another kind", ALICE, known="gpu-a {r}", expect="changed"),
-    Row(
-        "an unknown host key, asked",
-        ALICE,
-        known="",
-        asked=("host-key",),
-        answers={"host-key": "yes"},
+    alice("a changed key of another kind", known="gpu-a {r}", expect="changed"),
+    alice("an unknown host key, asked", known="", asked=("host-key",), answers={"host-key": "yes"}),
+    alice("an unknown host key, refused", known="", asked=("host-key",), expect="unknown"),
+    alice(
+        "only the address is known", known="127.0.0.1 {a}", asked=("host-key",), expect="unknown"
     ),
-    Row("an unknown host key, refused", ALICE, known="", asked=("host-key",), expect="unknown"),
-    Row(
-        "only the address is known",
-        ALICE,
-        known="127.0.0.1 {a}",
-        asked=("host-key",),
-        expect="unknown",
-    ),
-    Row("a known name without its port", ALICE, line="gpu-a:2201", known="gpu-a {a}"),
-    Row(
+    alice("a known name without its port", line="gpu-a:2201", known="gpu-a {a}"),
+    alice(
         "another key without its port",
-        ALICE,
         line="gpu-a:2201",
         known="gpu-a {b}",
         asked=("host-key",),
         expect="unknown",
     ),
-    Row("a name in capitals", ALICE, line="GPU-A"),
-    Row(
-        "StrictHostKeyChecking yes",
-        ALICE + "StrictHostKeyChecking yes\n",
-        known="",
-        expect="unknown",
-    ),
-    Row("StrictHostKeyChecking accept-new", ALICE + "StrictHostKeyChecking accept-new\n", known=""),
-    Row(
+    alice("a name in capitals", line="GPU-A"),
+    alice("StrictHostKeyChecking yes", "StrictHostKeyChecking yes", known="", expect="unknown"),
+    alice("StrictHostKeyChecking accept-new", "StrictHostKeyChecking accept-new", known=""),
+    alice(
         "accept-new, changed",
-        ALICE + "StrictHostKeyChecking accept-new\n",
+        "StrictHostKeyChecking accept-new",
         known="gpu-a {b}",
         expect="changed",
     ),
-    Row("StrictHostKeyChecking no", ALICE + "StrictHostKeyChecking no\n", known=""),
-    Row("no, changed", ALICE + "StrictHostKeyChecking no\n", known="gpu-a {b}"),
+    alice("StrictHostKeyChecking no", "StrictHostKeyChecking no", known=""),
+    alice("no, changed", "StrictHostKeyChecking no", known="gpu-a {b}"),
     Row(
         "no, changed: no password is sent",
         "User alice\nStrictHostKeyChecking no\n",
@@ -200,20 +165,15 @@ ROWS = (
         answers={"password": "sesame"},
         expect="login",
     ),
-    Row("no, revoked", ALICE + "StrictHostKeyChecking no\n", known="gpu-a {a}\n@revoked gpu-a {a}"),
-    Row(
+    alice("no, revoked", "StrictHostKeyChecking no", known="gpu-a {a}\n@revoked gpu-a {a}"),
+    alice(
         "no, RevokedHostKeys",
-        ALICE + "StrictHostKeyChecking no\nRevokedHostKeys {home}/revoked\n",
+        "StrictHostKeyChecking no\nRevokedHostKeys {home}/revoked",
         files={"revoked": "{a}\n"},
         expect="revoked",
     ),
-    Row("HostKeyAlias", ALICE + "HostKeyAlias farm\n", known="farm {a}"),
-    Row(
-        "HostKeyAlias and a port",
-        ALICE + "HostKeyAlias farm\n",
-        line="gpu-a:2201",
-        known="farm {a}",
-    ),
+    alice("HostKeyAlias", "HostKeyAlias farm", known="farm {a}"),
+    alice("HostKeyAlias and a port", "HostKeyAlias farm", line="gpu-a:2201", known="farm {a}"),
     Row(
         "HostName is what is looked up",
         "Host x\nHostName gpu-a\n" + ALICE,
@@ -228,35 +188,31 @@ ROWS = (
         asked=("host-key",),
         expect="unknown",
     ),
-    Row("a hashed entry", ALICE, known="{hashed gpu-a} {a}"),
-    Row("a hashed entry with a port", ALICE, line="gpu-a:2201", known="{hashed [gpu-a]:2201} {a}"),
-    Row(
-        "HashKnownHosts", ALICE + "HashKnownHosts yes\nStrictHostKeyChecking accept-new\n", known=""
-    ),
-    Row(
+    alice("a hashed entry", known="{hashed gpu-a} {a}"),
+    alice("a hashed entry with a port", line="gpu-a:2201", known="{hashed [gpu-a]:2201} {a}"),
+    alice("HashKnownHosts", "HashKnownHosts yes\nStrictHostKeyChecking accept-new", known=""),
+    alice(
         "UserKnownHostsFile",
-        ALICE + "UserKnownHostsFile ~/.ssh/other-%h\n",
+        "UserKnownHostsFile ~/.ssh/other-%h",
         known="",
         files={".ssh/other-gpu-a": "gpu-a {a}\n"},
     ),
-    Row(
+    alice(
         "GlobalKnownHostsFile",
-        ALICE + "GlobalKnownHostsFile {home}/all\n",
+        "GlobalKnownHostsFile {home}/all",
         known="",
         files={"all": "gpu-* {a}\n"},
     ),
-    Row("@cert-authority", ALICE, line="gpu-c", known="@cert-authority gpu-* {ca}"),
-    Row(
+    alice("@cert-authority", line="gpu-c", known="@cert-authority gpu-* {ca}"),
+    alice(
         "@cert-authority for another name",
-        ALICE,
         line="gpu-c",
         known="@cert-authority web-* {ca}",
         asked=("host-key",),
         expect="unknown",
     ),
-    Row(
+    alice(
         "another authority, its key is known",
-        ALICE,
         line="gpu-c",
         known="@cert-authority * {a}\ngpu-c {c}",
     ),
@@ -267,134 +223,122 @@ ROWS = (
         expect="alice@127.0.0.3:22 one",
         known="@cert-authority * {ca}",
     ),
-    Row("@revoked", ALICE, known="gpu-a {a}\n@revoked gpu-a {a}", expect="revoked"),
-    Row("@revoked for every name", ALICE, known="gpu-a {a}\n@revoked * {a}", expect="revoked"),
-    Row(
+    alice("@revoked", known="gpu-a {a}\n@revoked gpu-a {a}", expect="revoked"),
+    alice("@revoked for every name", known="gpu-a {a}\n@revoked * {a}", expect="revoked"),
+    alice(
         "@revoked with a port",
-        ALICE,
         line="gpu-a:2201",
         known="[gpu-a]:2201 {a}\n@revoked [gpu-a]:2201 {a}",
         expect="revoked",
     ),
-    Row(
+    alice(
         "@revoked authority",
-        ALICE,
         line="gpu-c",
         known="@cert-authority * {ca}\n@revoked * {ca}",
         expect="revoked",
     ),
-    Row(
+    alice(
         "@revoked key with a certificate",
-        ALICE,
         line="gpu-c",
         known="@cert-authority * {ca}\n@revoked * {c}",
         expect="revoked",
     ),
-    Row(
+    alice(
         "RevokedHostKeys",
-        ALICE + "RevokedHostKeys {home}/revoked\n",
+        "RevokedHostKeys {home}/revoked",
         files={"revoked": "{a}\n"},
         expect="revoked",
     ),
-    Row(
-        "RevokedHostKeys, another's",
-        ALICE + "RevokedHostKeys {home}/revoked\n",
-        files={"revoked": "{b}\n"},
+    alice(
+        "RevokedHostKeys, another's", "RevokedHostKeys {home}/revoked", files={"revoked": "{b}\n"}
     ),
-    Row(
-        "RevokedHostKeys that is not there",
-        ALICE + "RevokedHostKeys {home}/revoked\n",
-        expect="revoked",
-    ),
-    Row(
+    alice("RevokedHostKeys that is not there", "RevokedHostKeys {home}/revoked", expect="revoked"),
+    alice(
         "RevokedHostKeys, a KRL",
-        ALICE + "StrictHostKeyChecking no\nRevokedHostKeys {folder}/krl-key\n",
+        "StrictHostKeyChecking no\nRevokedHostKeys {folder}/krl-key",
         expect="revoked",
     ),
-    Row("RevokedHostKeys, another's KRL", ALICE + "RevokedHostKeys {folder}/krl-serial\n"),
-    Row(
+    alice("RevokedHostKeys, another's KRL", "RevokedHostKeys {folder}/krl-serial"),
+    alice(
         "RevokedHostKeys, a KRL, for an unknown key",
-        ALICE + "RevokedHostKeys {folder}/krl-serial\n",
+        "RevokedHostKeys {folder}/krl-serial",
         known="",
         answers={"host-key": "yes"},
         asked=("host-key",),
     ),
-    Row(
+    alice(
         "RevokedHostKeys, a certificate in a KRL",
-        ALICE + "RevokedHostKeys {folder}/krl-serial\n",
+        "RevokedHostKeys {folder}/krl-serial",
         line="gpu-c",
         known="@cert-authority * {ca}",
         expect="revoked",
     ),
-    Row(
+    alice(
         "RevokedHostKeys, a KRL without this certificate",
-        ALICE + "RevokedHostKeys {folder}/krl-key\n",
+        "RevokedHostKeys {folder}/krl-key",
         line="gpu-c",
         known="@cert-authority * {ca}",
     ),
-    Row(
-        "RevokedHostKeys, a KRL that is cut",
-        ALICE + "RevokedHostKeys {folder}/krl-cut\n",
-        expect="revoked",
+    alice(
+        "RevokedHostKeys, a KRL that is cut", "RevokedHostKeys {folder}/krl-cut", expect="revoked"
     ),
-    Row(
+    alice(
         "CASignatureAlgorithms without the authority's",
-        ALICE + "CASignatureAlgorithms rsa-sha2-512\n",
+        "CASignatureAlgorithms rsa-sha2-512",
         line="gpu-c",
         known="@cert-authority * {ca}",
         asked=("host-key",),
         expect="unknown",
     ),
-    Row(
+    alice(
         "CASignatureAlgorithms with it",
-        ALICE + "CASignatureAlgorithms rsa-sha2-512,ssh-ed25519\n",
+        "CASignatureAlgorithms rsa-sha2-512,ssh-ed25519",
         line="gpu-c",
         known="@cert-authority * {ca}",
     ),
-    Row(
+    alice(
         "another authority, its key is not known",
-        ALICE,
         line="gpu-c",
         known="@cert-authority * {a}",
         asked=("host-key",),
         expect="unknown",
     ),
-    Row("HostbasedAuthentication", ALICE + "HostbasedAuthentication yes\n"),
-    Row(
+    alice("HostbasedAuthentication", "HostbasedAuthentication yes"),
+    alice(
         "HostbasedAuthentication with EnableSSHKeysign",
-        ALICE + "HostbasedAuthentication yes\n",
+        "HostbasedAuthentication yes",
         line="gpu-h",
         system="EnableSSHKeysign yes\n",
         expect="alice@127.0.0.12:22 hostbased",
     ),
-    Row(
+    alice(
         "HostbasedAuthentication without EnableSSHKeysign, then the key",
-        ALICE + "HostbasedAuthentication yes\n",
+        "HostbasedAuthentication yes",
         line="gpu-h",
         expect="alice@127.0.0.12:22 one",
     ),
-    Row(
+    alice(
         "HostbasedAuthentication that the server does not allow, then the key",
-        ALICE + "HostbasedAuthentication yes\n",
+        "HostbasedAuthentication yes",
         system="EnableSSHKeysign yes\n",
     ),
-    Row(
+    alice(
         "HostbasedAuthentication, publickey preferred",
-        ALICE + "HostbasedAuthentication yes\nPreferredAuthentications publickey,hostbased\n",
+        "HostbasedAuthentication yes\nPreferredAuthentications publickey,hostbased",
         line="gpu-h",
         system="EnableSSHKeysign yes\n",
         expect="alice@127.0.0.12:22 one",
     ),
-    Row(
+    alice(
         "GSSAPIAuthentication with a ticket",
-        ALICE + "GSSAPIAuthentication yes\n",
+        "GSSAPIAuthentication yes",
         line="gpu-h",
         expect="alice@127.0.0.12:22 gssapi-with-mic",
         kerberos=True,
     ),
-    Row(
+    alice(
         "GSSAPIAuthentication without a ticket, then the key",
-        ALICE + "GSSAPIAuthentication yes\n",
+        "GSSAPIAuthentication yes",
         line="gpu-h",
         environ={"KRB5CCNAME": "FILE:{folder}/no-ticket"},
         expect="alice@127.0.0.12:22 one",
@@ -407,31 +351,25 @@ ROWS = (
         expect="bob@127.0.0.12:22 three",
         kerberos=True,
     ),
-    Row(
+    alice(
         "GSSAPIAuthentication that the server does not allow, then the key",
-        ALICE + "GSSAPIAuthentication yes\n",
+        "GSSAPIAuthentication yes",
         kerberos=True,
     ),
-    Row("KnownHostsCommand", ALICE + "KnownHostsCommand {folder}/known %H\n", known=""),
-    Row(
-        "KnownHostsCommand by the key",
-        ALICE + "KnownHostsCommand {folder}/known-key %I %t %K %H\n",
-        known="",
+    alice("KnownHostsCommand", "KnownHostsCommand {folder}/known %H", known=""),
+    alice(
+        "KnownHostsCommand by the key", "KnownHostsCommand {folder}/known-key %I %t %K %H", known=""
     ),
-    Row(
+    alice(
         "KnownHostsCommand that fails for the key",
-        ALICE + "KnownHostsCommand {folder}/known-half %I\n",
+        "KnownHostsCommand {folder}/known-half %I",
         known="",
         expect="unknown",
     ),
-    Row("KnownHostsCommand that fails", ALICE + "KnownHostsCommand /bin/false\n", expect="unknown"),
-    Row("RequiredRSASize", ALICE + "RequiredRSASize 3072\n", line="gpu-r", expect="weak"),
-    Row(
-        "NoHostAuthenticationForLocalhost",
-        ALICE + "NoHostAuthenticationForLocalhost yes\n",
-        known="",
-    ),
-    Row("a line that cannot be read", ALICE, known="gpu-a\n@what gpu-a x\ngpu-a {a}"),
+    alice("KnownHostsCommand that fails", "KnownHostsCommand /bin/false", expect="unknown"),
+    alice("RequiredRSASize", "RequiredRSASize 3072", line="gpu-r", expect="weak"),
+    alice("NoHostAuthenticationForLocalhost", "NoHostAuthenticationForLocalhost yes", known=""),
+    alice("a line that cannot be read", known="gpu-a\n@what gpu-a x\ngpu-a {a}"),
     # Other ways to hosts
     *(
         Row(
@@ -448,21 +386,17 @@ ROWS = (
             ("%%", "gpu-b", "Host gpu-b\nProxyJump a%%\nHost a%\nHostName gpu-a"),
         )
     ),
-    Row(
-        "ProxyJump with tokens, two",
-        ALICE + "Host gpu-b\nProxyJump %r@gpu-c,%r@gpu-a\n",
-        line="gpu-b",
-    ),
-    Row(
+    alice("ProxyJump with tokens, two", "Host gpu-b\nProxyJump %r@gpu-c,%r@gpu-a", line="gpu-b"),
+    alice(
         "ProxyCommand of an ssh that asks for a password",
-        ALICE + "Host gpu-b\nProxyCommand ssh -W %h:%p gpu-p\n",
+        "Host gpu-b\nProxyCommand ssh -W %h:%p gpu-p",
         line="gpu-b",
         answers={"password": "sesame"},
         asked=("password",),
     ),
-    Row(
+    alice(
         "ProxyCommand of an ssh that asks about a host key",
-        ALICE + "Host gpu-b\nProxyCommand ssh -W %h:%p gpu-a\n",
+        "Host gpu-b\nProxyCommand ssh -W %h:%p gpu-a",
         line="gpu-b",
         known="gpu-b {b}",
         answers={"host-key": "yes"},
@@ -505,13 +439,13 @@ ROWS = (
         ALICE + "Host gpu-b\nProxyJump gpu-p,gpu-a\nHost gpu-p\nControlPath {master}\n",
         line="gpu-b",
     ),
-    Row("a ControlMaster that is gone", ALICE + "ControlPath {folder}/no-master\n"),
-    Row("ControlPath without a socket", ALICE + "ControlPath {home}/%C\n"),
+    alice("a ControlMaster that is gone", "ControlPath {folder}/no-master"),
+    alice("ControlPath without a socket", "ControlPath {home}/%C"),
     # What a session is
-    Row("ForkAfterAuthentication", ALICE + "ForkAfterAuthentication yes\n"),
-    Row("StdinNull", ALICE + "StdinNull yes\n"),
-    Row("SessionType none", ALICE + "SessionType none\n"),
-    Row("SessionType subsystem", ALICE + "SessionType subsystem\n"),
+    alice("ForkAfterAuthentication", "ForkAfterAuthentication yes"),
+    alice("StdinNull", "StdinNull yes"),
+    alice("SessionType none", "SessionType none"),
+    alice("SessionType subsystem", "SessionType subsystem"),
     Row(
         "all three, on a jump host, too",
         ALICE + "ForkAfterAuthentication yes\nStdinNull yes\nSessionType none\n"
@@ -548,10 +482,10 @@ ROWS = (
     Row(
         "a host called müller in a pattern", "Host m?*ller\nHostName gpu-a\n" + ALICE, line="müller"
     ),
-    Row("%C of KnownHostsCommand", ALICE + "KnownHostsCommand {folder}/known-c %C %I %H\n"),
-    Row(
+    alice("%C of KnownHostsCommand", "KnownHostsCommand {folder}/known-c %C %I %H"),
+    alice(
         "%C of KnownHostsCommand through a jump host",
-        ALICE + "Host gpu-b\nProxyJump gpu-a\nKnownHostsCommand {folder}/known-c %C %I %H\n",
+        "Host gpu-b\nProxyJump gpu-a\nKnownHostsCommand {folder}/known-c %C %I %H",
         line="gpu-b",
     ),
     # The keys of addresses
@@ -592,52 +526,49 @@ ROWS = (
             ("the name is known without its port", "gpu-w:2201", "gpu-w {a}", 2201),
         )
     ),
-    Row(
+    alice(
         "CheckHostIP, the name has another key, too",
-        ALICE + "CheckHostIP yes\n",
+        "CheckHostIP yes",
         line="gpu-w",
         known="gpu-w,10.7.7.1 {b}",
         expect="changed",
     ),
-    Row(
+    alice(
         "CheckHostIP through a ProxyCommand",
-        ALICE + "CheckHostIP yes\nProxyCommand {folder}/pipe %h %p\n",
+        "CheckHostIP yes\nProxyCommand {folder}/pipe %h %p",
         line="gpu-w",
         known="gpu-w {a}\n10.7.7.1 {b}",
         expect="alice@10.7.7.1:22 one",
     ),
-    Row(
+    alice(
         "CheckHostIP no",
-        ALICE + "CheckHostIP no\n",
+        "CheckHostIP no",
         line="gpu-w",
         known="gpu-w {a}\n10.7.7.1 {b}",
         expect="alice@10.7.7.1:22 one",
     ),
     # Certificates of hosts
-    Row(
+    alice(
         "@cert-authority without the port",
-        ALICE,
         line="gpu-c:2203",
         known="@cert-authority gpu-* {ca}",
         expect="alice@127.0.0.3:2203 one",
     ),
-    Row(
+    alice(
         "@cert-authority without the port, behind a jump host",
-        ALICE + "Host gpu-c\nProxyJump gpu-a\n",
+        "Host gpu-c\nProxyJump gpu-a",
         line="gpu-c:2203",
         known="gpu-a {a}\n@cert-authority gpu-* {ca}",
         expect="alice@127.0.0.3:2203 one",
     ),
-    Row(
+    alice(
         "@cert-authority without the port, another key with it",
-        ALICE,
         line="gpu-c:2203",
         known="@cert-authority gpu-c {ca}\n[gpu-c]:2203 {b}",
         expect="alice@127.0.0.3:2203 one",
     ),
-    Row(
+    alice(
         "@revoked authority without the port",
-        ALICE,
         line="gpu-c:2203",
         known="@cert-authority gpu-c {ca}\n@revoked gpu-c {ca}",
         asked=("host-key",),
@@ -679,9 +610,9 @@ ROWS = (
         known="",
         files={"more": "gpu-a {a}\n", "my known hosts": ""},
     ),
-    Row(
+    alice(
         "UserKnownHostsFile, relative",
-        ALICE + "UserKnownHostsFile here\n",
+        "UserKnownHostsFile here",
         known="",
         files={"here": "gpu-a {a}\n"},
     ),
@@ -691,28 +622,28 @@ ROWS = (
         known="",
         files={"last of all": "gpu-a {a}\n"},
     ),
-    Row(
+    alice(
         "UserKnownHostsFile in a folder that is not there",
-        ALICE + "UserKnownHostsFile {home}/none/known\n",
+        "UserKnownHostsFile {home}/none/known",
         known="",
         asked=("host-key",),
         answers={"host-key": "yes"},
         untouched="none",
     ),
-    Row(
+    alice(
         "UserKnownHostsFile none",
-        ALICE + "UserKnownHostsFile none\nStrictHostKeyChecking accept-new\n",
+        "UserKnownHostsFile none\nStrictHostKeyChecking accept-new",
         known="",
         expect="unknown",
     ),
-    Row(
+    alice(
         "UserKnownHostsFile /dev/null",
-        ALICE + "UserKnownHostsFile /dev/null\nStrictHostKeyChecking accept-new\n",
+        "UserKnownHostsFile /dev/null\nStrictHostKeyChecking accept-new",
         known="",
     ),
-    Row(
+    alice(
         "no, changed, a key without a port is known",
-        ALICE + "StrictHostKeyChecking no\n",
+        "StrictHostKeyChecking no",
         line="gpu-a:2201",
         known="[gpu-a]:2201 {b}\ngpu-a {a}",
     ),
@@ -738,7 +669,7 @@ ROWS = (
         environ={"SSH_AUTH_SOCK": "{agent}"},
         expect="alice@127.0.0.1:22 two",
     ),
-    Row("IdentitiesOnly", ALICE, environ={"SSH_AUTH_SOCK": "{agent}"}),
+    alice("IdentitiesOnly", environ={"SSH_AUTH_SOCK": "{agent}"}),
     Row(
         "a public file, the key in the agent",
         "User alice\nIdentityFile {keys}/two.pub\nIdentitiesOnly yes\n",
@@ -752,7 +683,7 @@ ROWS = (
         environ={"SSH_AUTH_SOCK": "{agent}"},
         expect="login",
     ),
-    Row("an agent that is gone", ALICE, environ={"SSH_AUTH_SOCK": "/nowhere"}),
+    alice("an agent that is gone", environ={"SSH_AUTH_SOCK": "/nowhere"}),
     Row(
         "CertificateFile",
         "User bob\nIdentitiesOnly yes\n"
@@ -802,12 +733,8 @@ ROWS = (
         "User root\nIdentityFile {keys}/locked\nIdentityFile {keys}/one\nIdentitiesOnly yes\n",
         expect="root@127.0.0.1:22 one",
     ),
-    Row("PubkeyAuthentication no", ALICE + "PubkeyAuthentication no\n", expect="login"),
-    Row(
-        "PubkeyAcceptedAlgorithms",
-        ALICE + "PubkeyAcceptedAlgorithms rsa-sha2-512\n",
-        expect="login",
-    ),
+    alice("PubkeyAuthentication no", "PubkeyAuthentication no", expect="login"),
+    alice("PubkeyAcceptedAlgorithms", "PubkeyAcceptedAlgorithms rsa-sha2-512", expect="login"),
     Row(
         "a password",
         "User alice\nPreferredAuthentications password\n",
@@ -958,56 +885,52 @@ ROWS = (
     ),
     # What takes its time
     Row("Match exec that takes its time", 'Match exec "sleep 3"\n' + ALICE, stage_s=1),
-    Row(
-        "a server that decides slowly",
-        ALICE,
-        line="gpu-s",
-        stage_s=1,
-        expect="alice@127.0.0.10:22 one",
+    alice(
+        "a server that decides slowly", line="gpu-s", stage_s=1, expect="alice@127.0.0.10:22 one"
     ),
-    Row("an agent that answers slowly", ALICE, environ={"SSH_AUTH_SOCK": "{slow}"}, stage_s=1),
+    alice("an agent that answers slowly", environ={"SSH_AUTH_SOCK": "{slow}"}, stage_s=1),
     Row(
         "an agent that answers slowly, without IdentitiesOnly",
         "User alice\nIdentityFile {keys}/one\n",
         environ={"SSH_AUTH_SOCK": "{slow}"},
         stage_s=1,
     ),
-    Row(
+    alice(
         "KnownHostsCommand that takes its time",
-        ALICE + "KnownHostsCommand {folder}/slow-known %H\n",
+        "KnownHostsCommand {folder}/slow-known %H",
         known="",
         stage_s=1,
     ),
     # What a person's own session is for
-    Row("ControlMaster", ALICE + "ControlMaster auto\nControlPath {home}/cm-%C\n"),
-    Row("RemoteCommand", ALICE + "RemoteCommand echo hello\n"),
-    Row("RequestTTY", ALICE + "RequestTTY force\n"),
-    Row("LocalForward", ALICE + "LocalForward 8001 127.0.0.1:22\n"),
-    Row(
+    alice("ControlMaster", "ControlMaster auto\nControlPath {home}/cm-%C"),
+    alice("RemoteCommand", "RemoteCommand echo hello"),
+    alice("RequestTTY", "RequestTTY force"),
+    alice("LocalForward", "LocalForward 8001 127.0.0.1:22"),
+    alice(
         "PermitLocalCommand",
-        ALICE + "PermitLocalCommand yes\nLocalCommand touch {home}/made\n",
+        "PermitLocalCommand yes\nLocalCommand touch {home}/made",
         untouched="made",
     ),
-    Row(
+    alice(
         "ForwardAgent and X11",
-        ALICE + "ForwardAgent yes\nForwardX11 yes\n",
+        "ForwardAgent yes\nForwardX11 yes",
         environ={"SSH_AUTH_SOCK": "{agent}"},
     ),
-    Row("Compression", ALICE + "Compression yes\n"),
+    alice("Compression", "Compression yes"),
     # Algorithms
-    Row("algorithms that ssh refuses", ALICE, line="gpu-o", expect="algorithms"),
-    Row(
+    alice("algorithms that ssh refuses", line="gpu-o", expect="algorithms"),
+    alice(
         "added with +",
-        ALICE + "KexAlgorithms +diffie-hellman-group14-sha1\nCiphers +aes128-cbc\n",
+        "KexAlgorithms +diffie-hellman-group14-sha1\nCiphers +aes128-cbc",
         line="gpu-o",
         expect="alice@127.0.0.5:22 one",
     ),
-    Row(
+    alice(
         "put first with ^",
-        ALICE + "KexAlgorithms ^diffie-hellman-group14-sha1\nCiphers ^aes128-cbc\n",
+        "KexAlgorithms ^diffie-hellman-group14-sha1\nCiphers ^aes128-cbc",
         line="gpu-o",
         expect="alice@127.0.0.5:22 one",
     ),
-    Row("taken out with -", ALICE + "HostKeyAlgorithms -ssh-ed25519*\n", expect="algorithms"),
-    Row("one cipher", ALICE + "Ciphers aes256-gcm@openssh.com\n"),
+    alice("taken out with -", "HostKeyAlgorithms -ssh-ed25519*", expect="algorithms"),
+    alice("one cipher", "Ciphers aes256-gcm@openssh.com"),
 )
