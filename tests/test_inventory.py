@@ -112,7 +112,7 @@ MESSAGES = {
     "agent": (
         "Configure KnowFrontends Credentials Reach StartWorkers StopWorkers "
         "RestartWorkers FollowLogs Ping Shutdown Pong RunningWorker Facts WorkerReading "
-        "Telemetry Reached ForkserverReady WorkerStarted WorkerReady WorkerExited Trouble "
+        "Telemetry Reached WorkerStarted WorkerReady WorkerExited Trouble "
         "AgentEnding"
     ),
     "frontend": (

@@ -17,7 +17,6 @@ import signal
 import socket
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import NoReturn
 
@@ -58,13 +57,12 @@ def forkserver(control_fd: int, scratch: Path, agent_socket: AgentSocket) -> NoR
     for each in (signal.SIGINT, signal.SIGHUP):
         signal.signal(each, signal.SIG_IGN)
     gc.disable()  # a tenth of the imports' time; and a collection writes to what workers share
-    started = time.monotonic()
     import gputui.worker.worker  # what every worker needs: they share its memory, and start sooner
 
     del gputui
     gc.freeze()  # no collection in a worker writes to these, and so copies them
     threads = len(os.listdir("/proc/self/task")) - 1  # noqa: PTH208 - counting names only
-    server.send(Imported(time.monotonic() - started, threads))
+    server.send(Imported(threads))
     server.serve()
     lifetime.end_children()
     shutil.rmtree(scratch, ignore_errors=True)

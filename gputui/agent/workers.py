@@ -25,7 +25,6 @@ from gputui.process.lifetime import Handle, end_children, start_problem
 from gputui.protocol.agent import (
     Credentials,
     FollowLogs,
-    ForkserverReady,
     FromAgent,
     RunningWorker,
     StartWorkers,
@@ -210,7 +209,6 @@ class Workers:
                 self._exited(message.name, message.pid, message.status)
 
     def _imported(self, imported: Imported) -> None:
-        self._send(ForkserverReady(imported.seconds))
         if imported.threads:
             text = f"{imported.threads} threads of a library run where workers are forked from: "
             self._send(Trouble(text + "leave OMP_NUM_THREADS and its like out of env.X="))

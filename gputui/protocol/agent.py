@@ -347,13 +347,6 @@ class ProcessEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class ForkserverReady:
-    """The forkserver has imported what workers need."""
-
-    seconds: Seconds
-
-
-@dataclass(frozen=True, slots=True)
 class WorkerStarted:
     """A worker's process was forked."""
 
@@ -412,7 +405,6 @@ FromAgent = (
     | Claimed
     | ProcessEnded
     | ExaminedHost
-    | ForkserverReady
     | WorkerStarted
     | WorkerReady
     | WorkerExited

@@ -16,7 +16,6 @@ from gputui.model.bounds import (
     Number,
     Pid,
     Port,
-    Seconds,
     SmallNumber,
 )
 from gputui.model.examination import ThreadStack, Transfers
@@ -58,7 +57,6 @@ ToForkserver = Credentials | ForkWorker
 class Imported:
     """The forkserver has imported what workers need, and takes orders."""
 
-    seconds: Seconds
     threads: SmallNumber
     """Threads of libraries that it then has; forking is safe without any."""
 
