@@ -81,7 +81,8 @@ async def driver(tmp_path: Path) -> AsyncIterator[Driver]:
     one = Driver(tmp_path)
     yield one
     try:
-        await one.shut_down()
+        if hasattr(one, "relay"):
+            await one.shut_down()
     finally:
         for pid in processes_of(one.cluster_id):
             with contextlib.suppress(ProcessLookupError):

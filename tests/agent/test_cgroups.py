@@ -89,10 +89,3 @@ def test_without_a_group_the_kernels_kills_are_those_of_the_host(tmp_path):
     assert Cgroups(tmp_path, "0::/\n").oom_kills() == procfs.number_after(
         "oom_kill", procfs.read_text("/proc/vmstat")
     )
-
-
-def test_a_limit_that_is_changed_is_seen(tmp_path):
-    write(tmp_path, memory__max=str(GIB), memory__current="0")
-    cgroups = Cgroups(tmp_path, "0::/\n")
-    write(tmp_path, memory__max=str(2 * GIB))
-    assert cgroups.memory() == MemoryUse(2 * GIB, 0)

@@ -160,13 +160,6 @@ def test_flock_of_util_linux_excludes_and_is_excluded(folder: Path, start: Start
         held.communicate()
 
 
-def test_lslocks_agrees_on_the_holder(folder: Path, start: Start) -> None:
-    alice = start(ALICE)
-    alice.claim(GPUS[:2], TEXT)
-    assert locked(folder) == {uuid: claim.pid for uuid, claim in seen(folder).items()}
-    assert len(locked(folder)) == 2
-
-
 def locked(folder: Path) -> dict[str, int]:
     """Return who holds each GPU, as lslocks of util-linux says."""
     columns = ["lslocks", "--json", "-o", "PID,INODE"]
@@ -359,18 +352,6 @@ def test_a_folder_on_a_network_file_system_is_refused_by_name(
     monkeypatch.setattr(procfs, "file_system", lambda path: "nfs4")
     with pytest.raises(FolderError, match=f"on nfs4; write the path .* to {claims.SETTING}"):
         claims_folder("", tmp_path / "none", [tmp_path])
-
-
-def test_a_clock_that_is_set_back_changes_no_order(
-    folder: Path, start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    alice = start(ALICE)
-    alice.wait_in_line(GPUS, 1, TEXT)
-    monkeypatch.setattr(time, "time", lambda: 1.0)
-    mine = Claims(folder)
-    mine.wait_in_line(GPUS, 1, TEXT)
-    assert [each.holder.user for each in mine.ahead(GPUS)] == [str(ALICE)]
-    mine.leave_line()
 
 
 @pytest.mark.parametrize(("option", "hidden"), [("hidepid=2", True), ("hidepid=0", False)])

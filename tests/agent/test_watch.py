@@ -73,12 +73,6 @@ def test_indices_count_the_gpus_that_may_be_opened(nvml, watching):
     assert {device.label: device.usable for device in watch.devices()} == {"0": True, "1": False}
 
 
-def test_slurm_counts_by_device_file(nvml, watching):
-    nvml.set(gpus=[{"minor": 4}, {"minor": 5}])
-    watch = watching(environ={"SLURM_JOB_GPUS": "5"})
-    assert [device.usable for device in watch.devices()] == [False, True]
-
-
 def test_a_mig_parent_is_never_usable_even_when_selected(nvml, watching):
     nvml.set(gpus=[{"mig": [{}, {}]}, {}])
     watch = watching(environ={"CUDA_VISIBLE_DEVICES": "0"})
