@@ -25,10 +25,11 @@ import dask.config
 from dask.utils import parse_bytes
 from distributed.client import Client, default_client
 from distributed.core import Status, rpc
+from distributed.deploy import Adaptive
 from distributed.deploy.cluster import Cluster
 
 from gputui.client.head_connection import HeadConnection, security
-from gputui.client.keywords import Adaptive, amount, fitting, seconds, whole_number
+from gputui.client.keywords import amount, check_adapt, seconds, whole_number
 from gputui.client.start import check_enough
 from gputui.engine import wire
 from gputui.engine.dask_settings import NOTEBOOK, devices_preferred
@@ -172,8 +173,6 @@ class RunningCluster(Cluster):  # type: ignore[misc]
         named = (whole_number("n", n), whole_number("jobs", jobs))
         wanted = [number for number in named if number is not None]
         wanted += [math.ceil(number) for number in self._workers_with(cores, memory)]
-        if isinstance(self._adaptive, Adaptive):
-            self._adaptive.ended()
         return self._ask(Scale(0, whole_number("n", max(wanted, default=None))))
 
     def scale_down(self, workers: Iterable[str]) -> Any:
@@ -193,9 +192,8 @@ class RunningCluster(Cluster):  # type: ignore[misc]
     ) -> Any:
         """Let the number of workers follow the work; options of earlier calls hold on.
 
-        `options` are those of `distributed.deploy.Adaptive`. The head does what it would do, so
-        that the number goes on following when this process ends; with `worker_key` or an
-        `Adaptive` of your own, that follows the work from this process.
+        `options` are those of `distributed.deploy.Adaptive`, which follows the work from this
+        process until its `stop()`.
         """
         for name, cores, memory in (
             ("minimum", minimum_cores, minimum_memory),
@@ -206,8 +204,8 @@ class RunningCluster(Cluster):  # type: ignore[misc]
             if bounds:
                 given = [options[name]] if options.get(name) is not None else []
                 options[name] = strictest(bounds + given)
-        merged = getattr(self, "_adaptive_options", {}) | options
-        return super().adapt(fitting(Adaptive, merged), **options)
+        check_adapt(getattr(self, "_adaptive_options", {}) | options)
+        return super().adapt(Adaptive, **options)
 
     def _workers_with(self, cores: float | None, memory: str | int | None) -> Iterator[float]:
         """Yield how many workers have these threads, and how many this memory."""
@@ -383,10 +381,8 @@ class RunningCluster(Cluster):  # type: ignore[misc]
     def _settle(self, settled: Reply) -> Settled:
         """Update the workers from the head's snapshot."""
         assert isinstance(settled, Settled)
-        before, self._requested = self._requested, frozenset(settled.wanted)
+        self._requested = frozenset(settled.wanted)
         self._worker_size = settled.worker_size
-        if isinstance(self._adaptive, Adaptive):
-            self._adaptive.followed(before, self._requested)
         return settled
 
     def _ask(self, request: Request) -> Any:
@@ -436,7 +432,7 @@ class RunningCluster(Cluster):  # type: ignore[misc]
                 up = len(running & self.observed & {*settled.workers}) >= enough
                 if up and (number is not None or self.observed <= self._requested):
                     return
-            adaptive = self._adaptive  # one in this process may ask for so many yet
+            adaptive = self._adaptive  # it may ask for so many yet
             if not (adaptive and adaptive.periodic_callback and enough <= adaptive.maximum):
                 check_enough(settled, enough)
             await asyncio.sleep(LOOK_S)
@@ -446,8 +442,6 @@ class RunningCluster(Cluster):  # type: ignore[misc]
         await self._closed.get(self._close_once)
 
     async def _close_once(self) -> None:
-        if isinstance(self._adaptive, Adaptive):
-            self._adaptive = None  # its loop is the head's
         # A client whose scheduler hung up first leaves its sender waiting for 10 ms (distributed
         # 2026.8). A loop that ends just then drops its timeout, which asyncio writes about.
         for client in list(Client._instances):
