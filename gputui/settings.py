@@ -95,11 +95,10 @@ def malformed(error: ValueError) -> UsageError:
         content = yaml.safe_load(data.decode())
     except UnicodeDecodeError as bad:
         return UsageError(f"{path}:{data[: bad.start].count(10) + 1}: not a text in UTF-8")
-    except yaml.MarkedYAMLError as bad:
-        line = bad.problem_mark.line + 1 if bad.problem_mark else 1
-        return UsageError(f"{path}:{line}: {bad.problem}")
     except yaml.YAMLError as bad:
-        return UsageError(f"{path}: {bad}")
+        mark = getattr(bad, "problem_mark", None)
+        what = getattr(bad, "problem", bad)
+        return UsageError(f"{path}:{mark.line + 1 if mark else 1}: {what}")
     return UsageError(f"{path}:1: a {type(content).__name__}, where `key: value` is expected")
 
 

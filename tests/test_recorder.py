@@ -12,7 +12,7 @@ import pytest
 
 from gputui import runs
 from gputui.cli import run_command
-from gputui.cli.listing import diff_runs, list_runs, show_run, trace_run
+from gputui.cli.listing import diff_runs, list_runs, show_run
 from gputui.errors import UsageError
 from gputui.model.readings import DeviceReading, HostReading
 from gputui.model.snapshot import (
@@ -351,7 +351,7 @@ def test_telemetry_that_is_missing_broken_or_newer_is_said_to_be_so(
     file = records.find(recorded[0]).folder / "telemetry.json"
     file.unlink() if found is None else file.write_bytes(found)
     with pytest.raises(UsageError, match=says):
-        trace_run(recorded[0], str(tmp_path / "t.json"))
+        show_run(recorded[0], False, str(tmp_path / "t.json"))
 
 
 def test_telemetry_that_may_not_be_read_is_said_to_be_so(
@@ -361,7 +361,7 @@ def test_telemetry_that_may_not_be_read_is_said_to_be_so(
     file.unlink()
     file.symlink_to(file.name)
     with pytest.raises(UsageError, match=r"cannot be read: .*symbolic links"):
-        trace_run(recorded[0], str(tmp_path / "t.json"))
+        show_run(recorded[0], False, str(tmp_path / "t.json"))
 
 
 def test_what_differs_between_two_runs_comes_first(recorded: list[str], capsys: Capture) -> None:

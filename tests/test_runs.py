@@ -164,28 +164,19 @@ def test_the_newest_run_is_listed_first_and_found_as_last() -> None:
     assert records.find(first.id[-8:]).id == first.id
 
 
-def test_an_id_that_names_no_run_or_several_is_refused() -> None:
-    begun(), begun()
-    with pytest.raises(UsageError, match="no run is called 'nothing'"):
-        records.find("nothing")
-    with pytest.raises(UsageError, match="names 2 runs"):
-        records.find("2")
-
-
-def test_of_many_runs_that_an_id_might_mean_some_are_listed() -> None:
+@pytest.mark.parametrize(
+    ("id", "says"),
+    [
+        ("nothing", "no run is called 'nothing'"),
+        ("", "no run is called ''"),
+        ("2", r"names 12 runs:(\n  2\S+){10}\n  …$"),
+    ],
+)
+def test_an_id_that_names_no_run_or_several_is_refused(id: str, says: str) -> None:
     for _ in range(12):
         begun()
-    with pytest.raises(UsageError, match=r"names 12 runs:(\n  2\S+){10}\n  …$"):
-        records.find("2")
-    with pytest.raises(UsageError, match="no run is called ''"):
-        records.find("")
-
-
-def test_a_broken_record_is_passed_over(state: Path) -> None:
-    record = begun()
-    (state / "broken").mkdir()
-    (state / "broken" / "run.json").write_text("{")
-    assert [each.id for each in records.recorded()] == [record.id]
+    with pytest.raises(UsageError, match=says):
+        records.find(id)
 
 
 @pytest.mark.parametrize(
@@ -196,12 +187,13 @@ def test_a_broken_record_is_passed_over(state: Path) -> None:
         {"timings": {"computing": "long"}},
         {"saved": [3]},
         {"result": {"a": float("inf")}},
+        {},
     ],
     ids=str,
 )
 def test_a_record_that_no_run_wrote_is_passed_over(state: Path, wrong: dict[str, Any]) -> None:
     good, bad = begun(), begun()
-    text = json.dumps(asdict(bad) | wrong)
+    text = json.dumps(asdict(bad) | wrong) if wrong else "{"
     (bad.folder / "run.json").write_text(text)
     assert [each.id for each in records.recorded()] == [good.id]
     assert list_runs(as_json=False) == 0

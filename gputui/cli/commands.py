@@ -485,12 +485,10 @@ def runs(ctx: click.Context, as_json: bool) -> int:
 @click.pass_context
 def show_run(ctx: click.Context, id_: str, as_json: bool, trace: str | None) -> int:
     """Show one run; ID may be the start or the end of an id, or `last`."""
-    from gputui.cli.listing import show_run, trace_run
+    from gputui.cli.listing import show_run
 
     assert ctx.parent
-    if trace:
-        return trace_run(id_, trace)
-    return show_run(id_, as_json or ctx.parent.params["as_json"])
+    return show_run(id_, as_json or ctx.parent.params["as_json"], trace)
 
 
 @runs.command("diff")

@@ -171,20 +171,20 @@ def run_table(found: tuple[RunRecord, ...]) -> list[str]:
     return aligned([heads, *rows], right=[2, 3])
 
 
-def show_run(id_: str, as_json: bool) -> int:
-    """Print one run; raises UsageError when the id names none, or several."""
+def show_run(id_: str, as_json: bool, trace: str | None = None) -> int:
+    """Print one run, or write its trace.
+
+    Raises UsageError when the id names none, or several, and where the telemetry of the run cannot
+    be read.
+    """
     record = find(id_)
-    if as_json:
+    if trace:
+        file = output_file("--trace", trace)
+        file.write_bytes(chrome_trace(status_of(record), telemetry_of(record)))
+    elif as_json:
         print(json_text(as_object(record), indent=1))
     else:
         print("\n\n".join(parts(record)))
-    return 0
-
-
-def trace_run(id_: str, trace: str) -> int:
-    """Write the trace of a run; raises UsageError where it has no telemetry that can be read."""
-    record, file = find(id_), output_file("--trace", trace)
-    file.write_bytes(chrome_trace(status_of(record), telemetry_of(record)))
     return 0
 
 

@@ -32,6 +32,7 @@ from gputui.presets import (
     Preset,
     array_module,
 )
+from gputui.presets.random_streams import Rows, cut
 
 BYTES_A_ROW = 16
 COPIES = 6  # of a partition, at the peak of a task
@@ -42,8 +43,6 @@ SHOPS = 1_000
 PIECE_ROWS = 10_000_000
 PEAK_BYTES_A_ROW = 40  # of polars' piece, drawn or queried: in host memory, or on the device
 ENGINE_BYTES = 16 * 2**20  # of polars' engine: 10 to 23 MB measured with 1 to 16 threads
-
-Span = tuple[int, int]  # of rows: the first one, and the one after the last
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,7 @@ class Tables:
         """Rows of the customers."""
         return math.ceil(self.rows / ORDERS_A_CUSTOMER)
 
-    def orders(self, span: Span) -> Any:
+    def orders(self, span: Rows) -> Any:
         """Return these orders as (customer, amount)."""
         words = self._words("orders", span)
         amount = (words % AMOUNTS).astype("f8")
@@ -69,7 +68,7 @@ class Tables:
             {"customer": words.view("i8"), "amount": amount}
         )
 
-    def people(self, span: Span) -> Any:
+    def people(self, span: Rows) -> Any:
         """Return these customers as (customer, region)."""
         words = self._words("customers", span)
         numbers = self._arrays.arange(*span, dtype="i8")
@@ -81,7 +80,7 @@ class Tables:
     def _arrays(self) -> Any:
         return array_module("cupy" if self.library == "cudf" else "numpy")
 
-    def _words(self, table: str, span: Span) -> Any:
+    def _words(self, table: str, span: Rows) -> Any:
         """Return 64 random bits for each row, a function of seed, table and row alone.
 
         Source: SplitMix64. G. L. Steele, D. Lea, C. H. Flood, "Fast splittable pseudorandom number
@@ -107,8 +106,10 @@ def compute(job: Job) -> Outcome:
     tables = Tables("cudf" if job.backend == "cupy" else "pandas", job["seed"], job["rows"])
     plain = Tables("pandas", job["seed"], 0)  # the process that holds the job needs no cuDF
     count = job["partitions"] or 2 * job.machine.threads
-    orders = dd.from_map(tables.orders, spans(tables.rows, count), meta=plain.orders((0, 0)))
-    people = dd.from_map(tables.people, spans(tables.customers, count), meta=plain.people((0, 0)))
+    orders = dd.from_map(tables.orders, cut((0, tables.rows), count), meta=plain.orders((0, 0)))
+    people = dd.from_map(
+        tables.people, cut((0, tables.customers), count), meta=plain.people((0, 0))
+    )
     chosen = orders[orders["amount"] >= job["least"]]
     joined = chosen.merge(people, on="customer", shuffle_method="tasks", broadcast=False)
     parts = joined.map_partitions(sums, meta={"total": "f8", "count": "i8"})
@@ -135,16 +136,6 @@ def _by_region(
         y=tuple(found[number][0] for number in sorted(found)),
     )
     return regions, figure
-
-
-def spans(rows: int, partitions: int) -> list[Span]:
-    """Return the rows of each partition; at least one row each.
-
-    >>> spans(10, 3)
-    [(0, 4), (4, 8), (8, 10)]
-    """
-    height = max(1, math.ceil(rows / partitions))
-    return [(start, min(start + height, rows)) for start in range(0, rows, height)]
 
 
 def sums(joined: Any) -> Any:
@@ -184,7 +175,7 @@ PRESET = Preset(
 def compute_by_polars(job: Job) -> Outcome:
     """Sum and count the larger orders by region, and time the queries."""
     tables = Tables("polars", job["seed"], job["rows"])
-    pieces = spans(tables.rows, _pieces(job.parameters, job.machine))
+    pieces = cut((0, tables.rows), _pieces(job.parameters, job.machine))
     each = partial(answer, job.backend, tables, job["least"])
     found: dict[int, tuple[float, int]] = {}
     query_s = 0.0
@@ -204,7 +195,7 @@ def compute_by_polars(job: Job) -> Outcome:
 
 
 def answer(
-    backend: str, tables: Tables, least: float, span: Span
+    backend: str, tables: Tables, least: float, span: Rows
 ) -> tuple[list[tuple[int, float, int]], float]:
     """Draw a piece of the orders; return (region, total, count) of each, and the query's seconds.
 

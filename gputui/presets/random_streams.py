@@ -8,6 +8,7 @@ Space-Efficient Statistically Good Algorithms for Random Number Generation", 201
 `next_double`.
 """
 
+import math
 from functools import cache
 from typing import Any
 
@@ -15,6 +16,17 @@ MULTIPLIER = 0x2360ED051FC65DA44385DF649FCCF645
 THREADS = 1 << 18  # of a launch: enough to fill a GPU, few enough that each draws many numbers
 
 Rows = tuple[int, int]  # the first one, and the one after the last
+
+
+def cut(span: Rows, pieces: int) -> list[Rows]:
+    """Cut a span into at most so many of nearly one length.
+
+    >>> cut((0, 5), 2)
+    [(0, 3), (3, 5)]
+    """
+    first, end = span
+    length = math.ceil((end - first) / pieces)
+    return [(start, min(start + length, end)) for start in range(first, end, length)]
 
 
 def draw(

@@ -25,6 +25,7 @@ from itertools import chain
 from typing import Any
 
 from gputui.presets import Figure, Job, Machine, Memory, Outcome, Parameter, Preset, RunWorker
+from gputui.presets.random_streams import Rows, cut
 
 TILE = 1024  # rows and columns of a logical tile; a seed's numbers depend on it
 BAND = 64  # rows of a tile that NumPy draws at once, even: they stay in a core's cache
@@ -32,8 +33,6 @@ TILES_A_TASK = {"cupy": 2**16, "numpy": 2**6}  # half a second of a GPU, or of a
 THREADS = 256  # of a block of the kernel, which does one tile
 MEAN = 10.0  # of x; its standard deviation is 1
 SIZE = 500_000  # side of the published computation: 2 TB of float64
-
-Span = tuple[int, int]  # of tiles: the first one, and the one after the last
 
 
 def compute(job: Job) -> Outcome:
@@ -68,19 +67,8 @@ def _tasks(values: Mapping[str, Any], machine: Machine) -> int:
     return int(values["tasks"] or machine.tasks(tiles, TILES_A_TASK[machine.backend]))
 
 
-def cut(span: Span, pieces: int) -> list[Span]:
-    """Cut a span into at most so many of nearly one length.
-
-    >>> cut((0, 5), 2)
-    [(0, 3), (3, 5)]
-    """
-    first, end = span
-    length = math.ceil((end - first) / pieces)
-    return [(start, min(start + length, end)) for start in range(first, end, length)]
-
-
 def add_tiles(
-    backend: str, size: int, seed: int, tiles: Span, band: int = BAND
+    backend: str, size: int, seed: int, tiles: Rows, band: int = BAND
 ) -> tuple[list[float], list[float]]:
     """Return for each tile the sum of its part of `(x + 1)[::2, ::2]`, and that of its x.
 
@@ -109,7 +97,7 @@ def add_tiles(
     return strided, everything
 
 
-def _add_tiles_cupy(size: int, seed: int, tiles: Span) -> tuple[list[float], list[float]]:
+def _add_tiles_cupy(size: int, seed: int, tiles: Rows) -> tuple[list[float], list[float]]:
     import cupy as cp
     import numpy as np
 
@@ -264,7 +252,7 @@ def _measured(
     job: Job,
     name: str,
     workers: tuple[RunWorker, ...],
-    do: Callable[[int, Span], Any],
+    do: Callable[[int, Rows], Any],
     first_tiles: int,
 ) -> dict[str, Any]:
     """Return one row: short runs of a few tiles for the rate, then one of about so many seconds.
@@ -296,7 +284,7 @@ def _measured(
     }
 
 
-def on_cores(cores: int | None, seed: int, tiles: Span) -> None:
+def on_cores(cores: int | None, seed: int, tiles: Rows) -> None:
     """Do these tiles with NumPy on so many cores of this host; None is all that it may use."""
     with ThreadPoolExecutor(1, initializer=_run_anywhere) as pool:
         cores = cores or len(pool.submit(os.sched_getaffinity, 0).result())

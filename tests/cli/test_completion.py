@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gputui.cli.completion import SHELLS, script
+from gputui.cli.completion import SHELLS
 from gputui.protocol.connection_file import ConnectionFile, NameLock
 from tests.terminals import Emulated
 
@@ -67,11 +67,6 @@ def test_running_clusters_are_completed(
         assert completed(line, tmp_path) == ["plain,lab"]
     finally:
         lock.release()
-
-
-@pytest.mark.parametrize("shell", SHELLS)
-def test_each_shell_has_a_script(shell: str) -> None:
-    assert "_GPUTUI_COMPLETE" in script(shell)
 
 
 INTERACTIVE = {

@@ -22,15 +22,13 @@ def test_in_a_pipe_a_topic_is_its_markdown(capsys: pytest.CaptureFixture[str]) -
     assert capsys.readouterr().out == (FOLDER / "hosts.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(("typed", "meant"), [("host", "hosts"), ("Secu", "security")])
-def test_a_topic_that_does_not_exist_is_refused_with_the_nearest(typed: str, meant: str) -> None:
-    with pytest.raises(UsageError, match=f"no help topic '{typed}'; did you mean {meant}"):
+@pytest.mark.parametrize(
+    ("typed", "hint"),
+    [("Secu", "did you mean security"), ("zzzz", "topics are arrays, changes, contributing")],
+)
+def test_a_topic_that_does_not_exist_is_refused_with_the_nearest(typed: str, hint: str) -> None:
+    with pytest.raises(UsageError, match=f"no help topic '{typed}'; {hint}"):
         show_help(typed)
-
-
-def test_a_topic_far_from_all_is_refused_with_the_list() -> None:
-    with pytest.raises(UsageError, match="topics are arrays, changes, contributing"):
-        show_help("zzzz")
 
 
 def test_on_a_terminal_a_topic_is_drawn_and_no_markdown_is_left(tmp_path: Path) -> None:

@@ -81,13 +81,6 @@ def test_an_unknown_preset_is_exit_2_with_the_nearest_names(capsys: Capture) -> 
     assert "did you mean 'svd'" in capsys.readouterr().err
 
 
-def test_presets_as_json_have_their_parameters_with_bounds(capsys: Capture) -> None:
-    run_command(["presets", "--json"])
-    (svd,) = [each for each in json.loads(capsys.readouterr().out) if each["name"] == "svd"]
-    (rows,) = [each for each in svd["parameters"] if each["name"] == "rows"]
-    assert (rows["type"], rows["default"], rows["minimum"]) == ("int", 10_000, 1)
-
-
 def test_a_package_whose_preset_does_not_import_is_named_and_the_rest_are_listed(
     tmp_path: Path,
 ) -> None:

@@ -16,19 +16,6 @@ SMALL_SVD = ("--run", "svd", "-p", "rows=400", "-p", "cols=20", "-p", "chunk_row
 
 
 @pytest.mark.slow
-def test_an_svd_on_this_machine_prints_what_the_design_says(gputui: Command) -> None:
-    printed = gputui.json(*SMALL_SVD, "-p", "check=true", "--backend", "numpy")
-    assert printed["preset"] == "svd"
-    assert printed["backend"] == "numpy"
-    assert {worker["host"] for worker in printed["workers"]} == {"localhost"}
-    assert len(printed["result"]["singular_values"]) == 10
-    assert printed["result"]["residual"] < 1e-12
-    assert printed["result"]["orthogonality"] < 1e-12
-    assert printed["failed_hosts"] == []
-    gputui.assert_nothing_left()
-
-
-@pytest.mark.slow
 def test_three_hosts_with_addresses_of_their_own_agree_with_this_machine(
     lab: Command, gputui: Command, namespace_hosts: SshHosts, tmp_path: Path
 ) -> None:

@@ -41,13 +41,6 @@ def test_arrays_figure_and_report_are_written_and_recorded(lab: Command) -> None
     }  # fmt: skip
 
 
-@pytest.mark.slow
-def test_a_figure_is_drawn_in_the_terminal_where_asked(lab: Command) -> None:
-    done = lab(*SVD, "--figure", "-", "--quiet")
-    assert "singular values" in done.stdout
-    assert "┤" in done.stdout
-
-
 def test_a_terminal_that_is_not_utf_8_gets_result_and_figure_in_ascii(lab: Command) -> None:
     lab.env["PYTHONIOENCODING"] = "ascii"
     try:
