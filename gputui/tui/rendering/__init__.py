@@ -7,6 +7,7 @@ cell, its rows along the same ramp.
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 from textwrap import wrap
 
 from rich.cells import cell_len, set_cell_size
@@ -178,8 +179,8 @@ def _graph_row(highs: Sequence[int], below: int, role: str, limit: bool) -> Line
     text = "".join(fmt.DOTS[left][right] for left, right in pairs)
     if not limit:
         return [(text, role)]
-    cells = ((LIMIT, "dim") if cell == fmt.NO_DOTS else (cell, role) for cell in text)
-    return merged(cells)
+    runs = ((blank, "".join(run)) for blank, run in groupby(text, fmt.NO_DOTS.__eq__))
+    return [(LIMIT * len(run), "dim") if blank else (run, role) for blank, run in runs]
 
 
 def axis(seconds: float, width: int) -> str:

@@ -160,6 +160,8 @@ class Table(ScrollView, Moving, can_focus=True):
         self._keys: Sequence[str] = ()
         self._draw: Callable[[str], Line] = lambda key: ((key, ""),)
         self._index = 0
+        self._shown_from = 0
+        """The first row in sight, as the rows were shown last."""
         self._wanted = ""
         """The key of the row to go to as soon as it is there."""
         self._keeps_row = False
@@ -201,6 +203,7 @@ class Table(ScrollView, Moving, can_focus=True):
         if keys != before:
             self._measure()
             self.refresh()
+        self._shown_from = self.scroll_offset.y
         self.refresh_changed([heading, *map(draw, self.keys_seen)])
 
     def _measure(self) -> None:
@@ -258,10 +261,12 @@ class Table(ScrollView, Moving, can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         """Return a line as the terminal gets it."""
-        width = self.scrollable_content_region.width
-        index = y - HEADING + self.scroll_offset.y
+        width, top = self.scrollable_content_region.width, self.scroll_offset.y
+        index = y - HEADING + top
         if y < HEADING:
             return self.strip(self._heading, width)
         if index >= len(self._keys):
             return self.strip((), width)
-        return self.strip(self._draw(self._keys[index]), width, cursor=index == self._index)
+        as_shown = top == self._shown_from and y < len(self._in_sight)
+        line = self._in_sight[y] if as_shown else self._draw(self._keys[index])
+        return self.strip(line, width, cursor=index == self._index)
