@@ -119,14 +119,6 @@ async def test_three_lines_of_ten_cells_are_enough_to_stay(view: str) -> None:
         await sees_not(pilot, "2 GPUs ○")
 
 
-async def test_a_refused_change_is_said_with_the_reason() -> None:
-    on = Still(two_hosts())
-    on.link.reply = Refused(0, "no room for a worker")
-    async with showing(on, "a:gpu0") as pilot:
-        await pilot.press(*":scale 9", "enter")
-        await sees(pilot, "scale: no room for a worker")
-
-
 class Broken:
     """What a preset with a mistake does."""
 

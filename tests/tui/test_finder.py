@@ -43,13 +43,6 @@ async def test_the_palette_says_why_a_command_is_not_to_be_had() -> None:
         await sees(pilot, "not now: no host has failed or is silent")
 
 
-async def test_the_palette_says_how_a_command_is_typed() -> None:
-    on = still()
-    async with showing(on, "h:gpu0") as pilot:
-        await pilot.press("ctrl+p", *"scale")
-        await sees(pilot, ":scale [HOST] N|max")
-
-
 async def test_a_preset_in_the_palette_opens_its_form() -> None:
     on = still()
     async with showing(on, "h:gpu0", size=(100, 30)) as pilot:

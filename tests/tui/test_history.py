@@ -47,23 +47,11 @@ def known(drawn: list[float | None]) -> list[float]:
     return [value for value in drawn if value is not None]
 
 
-def test_the_newest_reading_is_the_last() -> None:
-    history = filled(10, 20.5, 30, 40)
-    assert known(history.steps("a", UTIL, Span.MINUTES_2, 120)) == [10, 20.5, 30, 40]
-
-
 def test_a_cluster_without_a_gpu_has_no_means() -> None:
     history = ScreensHistory()
     for _ in range(MEAN_OF):
         history.read([])
         assert history.minute(UTIL) == {}
-
-
-def test_a_graph_moves_by_two_readings_at_once() -> None:
-    history = filled(10, 20, 30)
-    assert known(history.steps("a", UTIL, Span.MINUTES_2, 120)) == [10, 20]
-    history.read([gpu("a", 40)])
-    assert known(history.steps("a", UTIL, Span.MINUTES_2, 120)) == [10, 20, 30, 40]
 
 
 @pytest.mark.parametrize("dots", [28, 60, 84, 118, 120, 200])

@@ -103,14 +103,6 @@ async def test_one_moves_through_the_lanes() -> None:
         await sees(pilot, "h › h:gpu14")
 
 
-async def test_a_filter_leaves_the_lanes_that_match() -> None:
-    screen = Still(busy(12))
-    async with showing(screen, "of 12", keys="3") as pilot:
-        assert screen.app.view is not None
-        screen.app.view.filter("gpu1")
-        await sees(pilot, "lanes 1–3 of 3  /gpu1")
-
-
 async def test_without_tasks_it_says_so() -> None:
     screen = Still(snapshot(host("h", device(0)), workers=(worker(0),)))
     async with screen.app.run_test(size=(80, 24)) as pilot:
