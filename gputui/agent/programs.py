@@ -195,7 +195,7 @@ class Program:
             self._child = self._start()
         except (OSError, RuntimeError) as error:
             self._close()
-            self._exit(NOT_RUN, f"it could not be started: {start_problem(error)}")
+            self._exit(NOT_RUN, f"could not be started: {start_problem(error)}")
             return None
         self._started = ProgramStarted(self._order.program, self._child.pid)
         self._send(self._started)

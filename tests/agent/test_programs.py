@@ -98,7 +98,7 @@ async def test_what_cannot_start_says_why_and_exits_as_in_a_shell(host: Programs
     exited, _, _ = await host.finished("b")
     assert (exited.status, exited.reason) == (
         126,
-        "it could not be started: /none: no such folder there",
+        "could not be started: /none: no such folder there",
     )
     host.run("pwd", name="c", cwd="/none", cwd_optional=True)
     assert await host.finished("c") == (
