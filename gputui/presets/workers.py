@@ -19,7 +19,6 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from gputui.errors import ClusterError, UsageError
@@ -260,6 +259,8 @@ def free_in_rmm() -> int:
 @cache
 def _versions() -> dict[str, str]:
     """Return the installed versions from metadata, without imports."""
+    from importlib.metadata import PackageNotFoundError, version
+
     found: dict[str, str] = {}
     for name in LIBRARIES:
         for distribution in (f"{name}-cu13", f"{name}-cuda12x", f"{name}-cuda13x", name):
