@@ -47,7 +47,7 @@ GRACE_S = 5.0
 """How long the others may take to end when one has failed."""
 ANSWER_S = 8.0
 """How long an agent may take to open a port, or to try one."""
-LOOK_S = 0.05
+LOOK_S = 0.02
 """How often one who waits for hosts looks whether they are ready."""
 NOTE_CHARACTERS = 80
 

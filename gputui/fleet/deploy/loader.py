@@ -11,7 +11,6 @@ import json
 import os
 import sys
 import time
-import uuid
 from pathlib import Path
 
 GREETING = "gputui-loader-1"
@@ -71,18 +70,18 @@ def choose(wanted: str, packages: "list[str]", others: "list[str]") -> "tuple[st
     One fits that is of the `wanted` minor version ("3.11.") and has the `packages`, each as
     "dask==2026.8.0".
     """
-    chosen = sys.executable, sys.version.split()[0]
-    if not others:
+    chosen, most = (sys.executable, sys.version.split()[0]), len(packages) + 2
+    names = {}  # type: dict[str, object]
+    exec(FITS, names)
+    best = names["fit"](wanted, packages) if others else most  # type: ignore[operator]
+    if best == most:
         return chosen
     import shutil
     import subprocess
 
-    names = {}  # type: dict[str, object]
-    exec(FITS, names)
-    best = names["fit"](wanted, packages)  # type: ignore[operator]
     for candidate in others:
         path = shutil.which(str(Path(candidate).expanduser()))
-        if path is not None and best < len(packages) + 2:
+        if path is not None and best < most:
             command = [path, "-c", FITS, wanted, *packages]
             quiet = subprocess.DEVNULL
             probe = subprocess.run(command, stdin=quiet, stdout=subprocess.PIPE, stderr=quiet)
@@ -134,7 +133,7 @@ def write(folder: Path, name: str, data: bytes) -> str:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     check(folder)
     sweep(folder)
-    draft = folder / f".agent-{uuid.uuid4().hex}"
+    draft = folder / f".agent-{os.urandom(16).hex()}"
     try:
         with os.fdopen(os.open(str(draft), os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
             file.write(data)
