@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import subprocess
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
 
@@ -93,11 +93,17 @@ class Forwarding(Protocol):
     def is_lost(self) -> bool:
         """Whether it is closed, by either end."""
 
-    async def forward_port(self, host: str, port: int, own: int = 0) -> int:
+    async def forward_port(self, host: str, port: int) -> int:
         """Return a port here that leads to one that the other end sees; raises OSError."""
 
-    async def forward_back(self, port: int, there: int = 0) -> int:
+    async def forward_back(self, port: int) -> int:
         """Return a port there that leads to one here; raises OSError."""
+
+    async def forward_same(self, ports: Collection[int], *, back: bool) -> None:
+        """Have ports here, or `back` ports there, lead to the same at the other end.
+
+        Raises OSError.
+        """
 
     async def close(self) -> None:
         """Forward no more."""

@@ -58,8 +58,7 @@ class Tunnel:
         self.scheduler_port = scheduler_port
         if connection is not None:
             self.scheduler_port = await connection.forward_back(scheduler_port)
-            for port in self.numbers:
-                await connection.forward_port(LOOPBACK, port, own=port)
+            await connection.forward_same(self.numbers, back=False)
         opened: Listening = await ask(Listen(LOOPBACK, self.ports))
         reached: Reached = await ask(Reach(LOOPBACK, self.scheduler_port, ANSWER_S))
         if problem := opened.error or reached.error:
@@ -74,10 +73,10 @@ class Tunnel:
         """
         connection, new = self._connection, {*other.numbers} - self._back
         self._back |= new
-        if connection is None:
+        if connection is None or not new:
             return
         try:
-            await asyncio.gather(*(connection.forward_back(port, port) for port in new))
+            await connection.forward_same(new, back=True)
         except OSError:
             if not connection.is_lost:
                 raise

@@ -285,7 +285,8 @@ async def test_workers_go_through_the_connection_that_an_ssh_of_the_user_holds(
     config.write_text(f"{section}  ControlPath {path}\n")
     try:
         with namespace_hosts.firewall(host, out=False):
-            line = Host(host.name, gpus=(), workers=1, tunnel=True)
+            # An ssh for each port would take longer than the stage may.
+            line = Host(host.name, gpus=(), workers=1, tunnel=True, ports=(9000, 9499))
             async with came_up(config, line) as found:
                 assert found[host.name].reason == ""
                 assert found[host.name].state is HostState.READY

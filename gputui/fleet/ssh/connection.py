@@ -17,9 +17,10 @@ import socket
 import sys
 import tempfile
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from weakref import WeakSet
 
@@ -222,6 +223,17 @@ class SshConnection:
         self._led.add(forwarder)
         return forwarder
 
+    async def forward_same(self, ports: Collection[int], *, back: bool) -> None:
+        """Have ports of the loopback address here, or `back` there, lead to the same over there.
+
+        Raises OSError where one is not available.
+        """
+        ways = (
+            self.forward_back(port, port) if back else self.forward_port(LOOPBACK, port, port)
+            for port in ports
+        )
+        await asyncio.gather(*ways)
+
     def keep_alive(self, interval_s: float, count: int) -> None:
         """Notice a silent connection: it ends after `count` unanswered keepalives."""
         self.ssh.set_keepalive(interval_s, count)
@@ -321,7 +333,7 @@ class ControlMaster:
     def __init__(self, path: str, destination: tuple[str, ...]) -> None:
         self._path = Path(path)
         self._destination = destination
-        self._forwarded: list[tuple[str, ...]] = []
+        self._forwarded: list[str] = []
         self.turns = asyncio.Semaphore(THROUGH_A_JUMP_HOST)
 
     @property
@@ -351,38 +363,47 @@ class ControlMaster:
         """Have a Unix socket at `path` here lead to the one at `there`; raises OSError."""
         await self._forward("-L", f"{path}:{there}")
 
-    async def forward_port(self, host: str, port: int, own: int = 0) -> int:
+    async def forward_port(self, host: str, port: int) -> int:
         """Return a port of the loopback address here that leads to one that the other end sees.
 
-        It is `own` where that is given. Raises OSError where no port is available.
+        Raises OSError where no port is available.
         """
-        with socket.create_server((LOOPBACK, own)) as server:
-            own = server.getsockname()[1]
+        with socket.create_server((LOOPBACK, 0)) as server:
+            own: int = server.getsockname()[1]
         await self._forward("-L", f"{LOOPBACK}:{own}:{bracketed(host)}:{port}")
         return own
 
-    async def forward_back(self, port: int, there: int = 0) -> int:
+    async def forward_back(self, port: int) -> int:
         """Return a port of the loopback address there that leads to `port` of it here.
 
-        It is `there` where that is given. Raises OSError where the server does not forward it.
+        Raises OSError where the server does not forward it.
         """
-        said = await self._forward("-R", f"{LOOPBACK}:{there}:{LOOPBACK}:{port}")
-        return there or int(said)
+        return int(await self._forward("-R", f"{LOOPBACK}:0:{LOOPBACK}:{port}"))
+
+    async def forward_same(self, ports: Collection[int], *, back: bool) -> None:
+        """Have ports of the loopback address here, or `back` there, lead to the same over there.
+
+        By one ssh, as each takes some hundredths of a second. Raises OSError where one is not
+        available.
+        """
+        ways = (("-R" if back else "-L", f"{LOOPBACK}:{port}:{LOOPBACK}:{port}") for port in ports)
+        await self._forward(*chain.from_iterable(ways))
 
     def keep_alive(self, interval_s: float, count: int) -> None:
         """Do nothing: the ssh that holds the connection has its own settings for that."""
 
     async def close(self) -> None:
         """End the forwardings; the connection stays, as it is the user's."""
-        while self._forwarded:
-            await run(self._ssh("-O", "cancel", *self._forwarded.pop()), BOUND_S)
+        if self._forwarded:
+            await run(self._ssh("-O", "cancel", *self._forwarded), BOUND_S)
+            self._forwarded.clear()
 
     async def _forward(self, *what: str) -> str:
         """Forward, and return the output of ssh: the port that the server chose."""
+        self._forwarded += what  # of several that fail together some may be open
         ended = await run(self._ssh("-O", "forward", *what), BOUND_S)
         if ended.status:
             raise OSError(0, f"{what[1]}: {'; '.join(ended.last_log_lines)}")
-        self._forwarded.append(what)
         return ended.output
 
     def _ssh(self, *options: str) -> list[str]:
