@@ -19,7 +19,7 @@ CELLS = (
     "cluster.run('random-sum', size=100_000, backend='numpy')",
 )
 MOST_MS = 300_000
-HALF_DONE = "parseFloat(document.querySelector('.run.is-running .bar > div')?.style.width) > 40"
+HALF_DONE = "parseFloat(document.querySelector('.run.is-running .bar > div')?.style.width) > 20"
 PART = {"x": 34, "y": 92, "width": 1112, "height": 536}
 """Of the page: the first cell."""
 
