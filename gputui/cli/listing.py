@@ -254,6 +254,11 @@ def _took(record: RunRecord) -> str:
     return "–" if record.elapsed_s is None else f"{record.elapsed_s:,.1f} s"
 
 
+MORE_HELP = """
+gputui help TOPIC               one of them; gputui COMMAND --help its options
+gputui --demo 4x8               the screen, on simulated GPUs
+gputui --run svd                a first result, on this machine
+gputui hosts.txt                the screen, on the hosts of a file: gputui help hosts"""
 FOLDER = Path(__file__).parents[1] / "help"
 
 
@@ -277,10 +282,11 @@ def show_help(topic: str | None) -> int:
     if topic is None:
         width = max(map(len, found))
         print("\n".join(f"{name:<{width}}  {title}" for name, title in found.items()))
-        print("\ngputui help TOPIC shows one; gputui COMMAND --help its options", file=sys.stderr)
+        print(MORE_HELP, file=sys.stderr)
         return 0
     if topic not in found:
-        near = get_close_matches(topic.lower(), found, 1, 0.4)
+        near = get_close_matches(topic.lower(), found, 1, 0.6)
+        near = near or [name for name, title in found.items() if topic.lower() in title.lower()]
         hint = f"did you mean {near[0]}?" if near else f"topics are {', '.join(found)}"
         raise UsageError(f"no help topic {topic!r}; {hint}")
     text = topic_files()[topic].read_text(encoding="utf-8")

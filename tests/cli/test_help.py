@@ -24,7 +24,12 @@ def test_in_a_pipe_a_topic_is_its_markdown(capsys: pytest.CaptureFixture[str]) -
 
 @pytest.mark.parametrize(
     ("typed", "hint"),
-    [("Secu", "did you mean security"), ("zzzz", "topics are arrays, changes, contributing")],
+    [
+        ("Secu", "did you mean security"),
+        ("notebook", "did you mean python"),
+        ("mac", "did you mean ssh"),
+        ("zzzz", "topics are arrays, changes, contributing"),
+    ],
 )
 def test_a_topic_that_does_not_exist_is_refused_with_the_nearest(typed: str, hint: str) -> None:
     with pytest.raises(UsageError, match=f"no help topic '{typed}'; {hint}"):
