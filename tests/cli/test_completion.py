@@ -1,7 +1,6 @@
 """`tab` in a shell: commands, presets, parameters, clusters, runs, topics and files."""
 
 import os
-import resource
 import shutil
 import subprocess
 import sys
@@ -128,11 +127,3 @@ def test_tab_completes_in_the_shell_itself(
     finally:
         lock.release()
         terminal.kill()
-
-
-def cpu_of(line: str, runtime: Path) -> float:
-    """Return the CPU seconds that a completion takes."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    completed(line, runtime)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
