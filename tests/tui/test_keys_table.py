@@ -24,6 +24,7 @@ KEYS = {
     "P": "playback",
     "p": "pause",
     "^l": "redraw",
+    "^z": "suspend",
     "T": "theme",
     "y": "copy",
     "S": "screenshot",

@@ -50,6 +50,17 @@ def test_what_another_program_wrote_is_drawn_over_on_demand(terminal: Emulated) 
     terminal.sees("node-01:gpu0")
 
 
+def test_a_suspended_screen_is_drawn_again_when_it_goes_on(terminal: Emulated) -> None:
+    terminal.sees("node-01:gpu0")
+    terminal.type(b"\x1a")
+    os.waitid(os.P_PID, terminal.pid, os.WSTOPPED)
+    terminal.read()
+    terminal.stream.feed(b"\x1b[5;5Hrubbish of the shell's")
+    os.kill(terminal.pid, signal.SIGCONT)
+    terminal.sees_not("rubbish")
+    terminal.sees("node-01:gpu0", "8 GPUs on 2 hosts")
+
+
 def test_a_size_that_comes_back_draws_everything_again(terminal: Emulated) -> None:
     terminal.sees("node-01:gpu0")
     resize(terminal, 70, 20)

@@ -366,6 +366,10 @@ COMMANDS = (
     Command("pause", "Pause drawing, or resume", _pause, "p", hint="pause"),
     Command("redraw", "Redraw the terminal", draw_again, "ctrl+l"),
     Command(
+        "suspend", "Suspend the screen until the shell's fg",
+        lambda app: app.action_suspend_process(), "ctrl+z",
+    ),
+    Command(
         "theme", "Change the colours", _theme, "T", "[NAME]", suggest=lambda _app, _words: THEMES,
         unavailable=lambda app: "NO_COLOR is set" if app.no_color else "",
     ),
