@@ -147,7 +147,8 @@ class Town:
     def listed(self) -> dict[str, int]:
         """Return the holder of each claim, as lslocks says."""
         columns = ["lslocks", "--json", "-o", "PID,INODE,MODE"]
-        table = json.loads(subprocess.run(columns, capture_output=True, check=True).stdout)
+        printed = subprocess.run(columns, capture_output=True, check=True).stdout
+        table = json.loads(printed or '{"locks": []}')  # nobody on this machine holds a lock
         holders = {each["inode"]: each["pid"] for each in table["locks"] if each["mode"] == "WRITE"}
         return self._by_uuid(holders, self._lock_files())
 
