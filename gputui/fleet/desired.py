@@ -13,6 +13,9 @@ from dataclasses import dataclass, replace
 from gputui.model.hosts import Host
 from gputui.model.plan import Changes, HostCapacity, WorkerSpec, usual_workers, workers_of
 
+LOOKS = 3
+"""Source: distributed's `adaptive.wait-count` (2026.8)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Desired:
@@ -91,17 +94,10 @@ def keep(desired: Desired, names: Iterable[str]) -> Desired:
 
 
 class AdaptiveBounds:
-    """Grows at once and shrinks reluctantly, between bounds."""
+    """Grows at once, and shrinks where `LOOKS` in a row ask for fewer, between bounds."""
 
-    def __init__(self, minimum: int, maximum: int, wait_count: int = 3, every: int = 1) -> None:
-        """Look at every so many counts; go down where `wait_count` looks in a row ask for fewer.
-
-        Source: distributed's `adaptive.wait-count` (2026.8).
-        """
+    def __init__(self, minimum: int, maximum: int) -> None:
         self.bounds = (minimum, maximum)
-        self._wait_count = wait_count
-        self._every = every
-        self._counts = 0
         self._lower: list[int] = []
 
     def wanted(self, target: int, now: int) -> int:
@@ -111,16 +107,13 @@ class AdaptiveBounds:
         >>> [adaptive.wanted(target, 4) for target in (20, 2, 0, 2)]
         [8, 4, 4, 2]
         """
-        self._counts += 1
-        if (self._counts - 1) % self._every:
-            return now
         minimum, maximum = self.bounds
         target = min(max(target, minimum), maximum)
         if target >= now or now > maximum:
             self._lower.clear()
             return target
         self._lower.append(target)
-        if len(self._lower) < self._wait_count:
+        if len(self._lower) < LOOKS:
             return now
         most, self._lower = max(self._lower), []
         return most

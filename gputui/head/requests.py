@@ -16,7 +16,6 @@ from gputui.fleet import desired
 from gputui.fleet.desired import AdaptiveBounds, Desired
 from gputui.groups import members
 from gputui.head.head import Head
-from gputui.head.scheduler_process import REPORT_INTERVAL_S
 from gputui.head.server import Answering, FrontendConnection
 from gputui.model.hosts import Host, parse_hosts
 from gputui.model.plan import Changes
@@ -56,7 +55,6 @@ from gputui.protocol.programs import (
     SignalProgram,
     is_program,
 )
-from gputui.protocol.scheduler import Aim
 from gputui.protocol.starter import ConfigureHead
 
 logger = logging.getLogger(__name__)
@@ -151,9 +149,7 @@ async def _adapt(head: Head, request: Adapt) -> Reply:
         raise HeadError(f"{bounds}: the lower one comes first")
     head.adaptive = None
     if request.on:
-        every = max(1, round(request.interval_s / REPORT_INTERVAL_S))
-        head.adaptive = AdaptiveBounds(request.minimum, request.maximum, request.wait_count, every)
-        head.scheduler.send(Aim(request.target_duration_s))
+        head.adaptive = AdaptiveBounds(request.minimum, request.maximum)
     bounds = f"between {request.minimum} and {request.maximum} workers"
     text = f"adaptive: {bounds}" if request.on else "no longer adaptive"
     head.tell(Severity.INFO, "cluster", "scaled", text)

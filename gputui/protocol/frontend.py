@@ -23,7 +23,6 @@ from gputui.model.bounds import (
     Number,
     Options,
     Pid,
-    Seconds,
     SignedNumber,
     SmallNumber,
 )
@@ -102,12 +101,6 @@ class Adapt(Numbered):
     minimum: SignedNumber
     maximum: SignedNumber
     on: bool = True
-    interval_s: Seconds = 1.0
-    """How often the number is looked at; at most once for each of the scheduler's counts."""
-    wait_count: SignedNumber = 3
-    """Looks in a row that must ask for fewer before any worker goes."""
-    target_duration_s: Seconds | None = None
-    """In what time the work is to be done; None is what Dask's configuration says."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,18 +55,11 @@ class Remove:
 
 
 @dataclass(frozen=True, slots=True)
-class Aim:
-    """Estimate how many workers do the work in this time; None is as Dask is configured."""
-
-    target_duration_s: Seconds | None
-
-
-@dataclass(frozen=True, slots=True)
 class StopScheduler:
     """Close the scheduler and end."""
 
 
-ToScheduler = ConfigureScheduler | Retire | Remove | Aim | StopScheduler
+ToScheduler = ConfigureScheduler | Retire | Remove | StopScheduler
 """What a head sends."""
 
 

@@ -38,7 +38,6 @@ from gputui.model.snapshot import TaskGroupStatus, TaskSpan
 from gputui.model.usage import Way
 from gputui.process.background import Background
 from gputui.protocol.scheduler import (
-    Aim,
     ConfigureScheduler,
     Counts,
     FromScheduler,
@@ -90,8 +89,6 @@ class Scheduler(distributed.Scheduler):  # type: ignore[misc]
 
     def __init__(self, config: ConfigureScheduler) -> None:
         address = config.dashboard_address and checked_address(config.dashboard_address)
-        self.target_duration_s: float | None = None
-        """In what time an adaptive cluster is to do its work; None is as Dask is configured."""
         self.tell_head: Callable[[FromScheduler], None] = lambda message: None
         """Sends a message to the head."""
         self._serves_http = bool(address)
@@ -299,8 +296,6 @@ class Reporter:
                 return self._retire(message)
             case Remove():
                 self._tasks.start(self._remove(message), "removing workers")
-            case Aim(target_duration_s):
-                self._scheduler.target_duration_s = target_duration_s
             case StopScheduler():
                 self._channel.abort()
         return None
@@ -368,7 +363,7 @@ def count(scheduler: Scheduler, listening_since: float = 0.0) -> Counts:
         tasks=len(scheduler.tasks),
         queued=len(scheduler.queued),
         clients=len(scheduler.clients) - ("fire-and-forget" in scheduler.clients),
-        adaptive_target=scheduler.adaptive_target(scheduler.target_duration_s),
+        adaptive_target=scheduler.adaptive_target(),
         spans=scheduler.take_spans(),
     )
 
