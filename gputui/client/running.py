@@ -265,6 +265,16 @@ class RunningCluster(Cluster):  # type: ignore[misc]
     def __await__(self) -> Generator[Any, None, Self]:
         return self._awaited().__await__()
 
+    def __eq__(self, other: object) -> bool:
+        """Whether both hold the same cluster; Dask would compare names, which clusters share."""
+        if self is other:
+            return True
+        if not isinstance(other, RunningCluster) or not self._connection or not other._connection:
+            return False
+        return self.cluster_id == other.cluster_id
+
+    __hash__ = object.__hash__
+
     def __repr__(self) -> str:
         if self._connection is None:
             return f"{type(self).__name__}({self.name})"

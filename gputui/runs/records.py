@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from gputui.errors import UsageError
 from gputui.folders import runs_dir, write_whole
@@ -46,6 +46,17 @@ CLOCKS_DIFFER_S = 60.0
 
 SILENT_ELSEWHERE_S = 7 * 86_400.0
 """A run of another machine that has written nothing for so long counts as lost."""
+
+
+class ResultParts(TypedDict, total=False):
+    """What is shown of the `result` of a record, where it is there."""
+
+    result: dict[str, Any]
+    units: dict[str, str]
+    versions: dict[str, str]
+    figure: dict[str, Any] | None
+    backend: str
+    failed_hosts: tuple[dict[str, str], ...]
 
 
 MOST_DEVICES = 16
@@ -242,7 +253,7 @@ def telemetry_of(record: RunRecord) -> Telemetry:
     except FileNotFoundError:
         yet = "" if record.state.ended else " yet"
         raise UsageError(f"{record.id}: no telemetry was recorded{yet}") from None
-    except (OSError, ValueError, RecursionError, msgspec.MsgspecError) as error:
+    except (OSError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
         raise UsageError(f"{record.id}: its telemetry cannot be read: {error}") from error
 
 
@@ -260,10 +271,18 @@ def prune(kept: int) -> None:
     """
     paths = list(runs_dir().glob(f"*/{FILE}"))
     if len(paths) > kept:
-        paths.sort(key=lambda path: (path.stat().st_mtime, path.parent.name), reverse=True)
+        paths.sort(key=_written_at, reverse=True)
         for record in map(_read, paths[kept:]):
             if record is not None and record.state.ended:
                 shutil.rmtree(record.folder, ignore_errors=True)
+
+
+def _written_at(path: Path) -> tuple[float, str]:
+    """Return when a record was written, and its id, which is by the clock of a time zone."""
+    try:
+        return path.stat().st_mtime, path.parent.name
+    except FileNotFoundError:  # another run removes it
+        return 0.0, ""
 
 
 def recorded() -> tuple[RunRecord, ...]:
@@ -304,6 +323,9 @@ def _read(path: Path) -> RunRecord | None:
         if "failure" not in fields and fields.get("error_type"):  # up to 0.2.0: as a text
             fields["failure"] = {"type": fields["error_type"], "message": fields.get("error", "")}
         record = msgspec.convert(fields, RunRecord)
+        msgspec.convert(record.result, ResultParts)
+        for moment in (record.started_at, record.ended_at or 0.0):
+            time.localtime(moment)
         if record.id != path.parent.name:
             return None
         lost = not record.state.ended and not _lives(record)
