@@ -58,7 +58,7 @@ CPUS = 128
 MEMORY_BYTES = 2 * 2**40
 LINES_KEPT = 200
 STAGES = (HostState.RESOLVING, HostState.CONNECTING, HostState.AUTHENTICATING)
-STAGE_S = (0.2, 1.5)
+STAGE_S = (0.1, 1.0)
 """The shortest and the longest time that a stage takes, at a pace of 1."""
 
 
