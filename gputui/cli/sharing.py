@@ -16,7 +16,7 @@ from gputui.client.head_connection import HeadConnection
 from gputui.client.sources import parse_size, parse_span, read_hosts
 from gputui.errors import ClusterError, ExitCode, GputuiError, HostError, UsageError
 from gputui.fleet.checks import OTHERS_HIDDEN, chosen_devices
-from gputui.fleet.claiming import Picked, hold
+from gputui.fleet.claiming import HostClaims, Picked, hold
 from gputui.fleet.lone_agents import LoneAgent, lone_agents
 from gputui.model.hosts import Host
 from gputui.model.plain_text import aligned, safe, safe_lines
@@ -91,18 +91,21 @@ async def _looking(hosts: Sequence[Host], once: bool) -> AsyncIterator[Callable[
     async with contextlib.AsyncExitStack() as opened:
         asked = await asyncio.gather(*(_asked(each, opened) for each in running_clusters()))
         heads = [each for each in asked if each]
-        watched = {host.name for host in hosts if _ready(host, heads)}
-        rest = [host for host in hosts if host.name not in watched]
-        alone = lone_agents(rest, fleet_settings(), ask_here, once=once)
-        up, failed = _apart(await opened.enter_async_context(alone))
-        for agent in up:
-            said = [*agent.facts.warnings, *[OTHERS_HIDDEN] * agent.facts.others_hidden]
-            if not agent.claims.devices:
-                said = [f"no GPU: {'; '.join(agent.facts.warnings) or 'none that may be used'}"]
-            for each in said:
-                print(safe(f"gputui: {agent.host.name}: {each}"), file=sys.stderr)
-        agents = {agent.host.name: agent.claims for agent in up}
-        failures = {each.host: each for each in failed}
+        agents, failures = dict[str, HostClaims](), dict[str, HostError]()
+        # A head may end, or lose a host, while others are reached.
+        while rest := [
+            host for host in hosts if host.name not in agents | failures and not _ready(host, heads)
+        ]:
+            alone = lone_agents(rest, fleet_settings(), ask_here, once=once)
+            up, failed = _apart(await opened.enter_async_context(alone))
+            for agent in up:
+                said = [*agent.facts.warnings, *[OTHERS_HIDDEN] * agent.facts.others_hidden]
+                if not agent.claims.devices:
+                    said = [f"no GPU: {'; '.join(agent.facts.warnings) or 'none that may be used'}"]
+                for each in said:
+                    print(safe(f"gputui: {agent.host.name}: {each}"), file=sys.stderr)
+            agents |= {agent.host.name: agent.claims for agent in up}
+            failures |= {each.host: each for each in failed}
 
         def look() -> Seen:
             found, lost = {}, []

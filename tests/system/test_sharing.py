@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import time
 from pathlib import Path
@@ -250,6 +251,20 @@ def test_who_asks_a_running_head_of_its_hosts_and_reaches_only_the_others(
     finally:
         gputui("down", "lab")
     assert len(gpus(gputui)) == 2
+
+
+def test_who_reaches_a_host_whose_head_ends_meanwhile(gputui: Command, tmp_path: Path) -> None:
+    hosts = tmp_path / "lab.txt"
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        hosts.write_text(f"localhost\n127.0.0.1:{silent.getsockname()[1]}\n")
+        assert gputui("up", "localhost", "--name", "lab").returncode == 0
+        asking = gputui.start("who", str(hosts), "--json")
+        login, _ = silent.accept()
+        assert gputui("down", "lab").returncode == 0
+        login.close()
+    rows, _ = asking.communicate(timeout=60)
+    host, failed = json.loads(rows)
+    assert len(host["gpus"]) == 4 and "error" in failed
 
 
 def test_who_names_the_hosts_that_a_running_head_does_not_reach(
