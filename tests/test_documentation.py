@@ -26,8 +26,8 @@ FILES = [ROOT / "README.md", ROOT / ".github/CONTRIBUTING.md", *topic_files().va
 TEXTS = {path: path.read_text(encoding="utf-8") for path in FILES}
 KNOWN = gputui.commands
 ALL = "\n".join(TEXTS.values())
-OTHERS = {"--dist", "--user"}
-"""Flags of pytest and others."""
+OTHERS = {"--dist", "--generate-hashes", "--user"}
+"""Flags of pytest, pip-compile and others."""
 
 
 def fenced(text: str, kind: str = "") -> list[str]:

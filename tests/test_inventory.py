@@ -50,7 +50,7 @@ COMMANDS = {
     "doctor": "",
     "who": "--by --only --json --watch",
     "claim": "-n --gpus --for --note --wait --memory-free --pid --list --release",
-    "bootstrap": "--yes --lock --write-lock --wheels --index --host-pip-conf --build",
+    "bootstrap": "--yes --lock --wheels --index --host-pip-conf --build",
     "help": "",
     "completion": "",
 }

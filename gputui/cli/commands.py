@@ -553,9 +553,6 @@ def claim() -> None:
     "--lock", metavar="FILE", help="Install exactly what this requirements file with hashes lists."
 )
 @click.option(
-    "--write-lock", metavar="FILE", help="Write such a file, of the versions used here, and stop."
-)
-@click.option(
     "--wheels", metavar="FOLDER", help="Folder of wheels on this machine to send to the hosts."
 )
 @click.option("--index", metavar="URL", default="", help="Package index to install from.")

@@ -39,7 +39,6 @@ async def bootstrap(
     hosts: str | None,
     yes: bool,
     lock: str | None,
-    write_lock: str | None,
     wheels: str | None,
     index: str,
     host_pip_conf: bool,
@@ -47,23 +46,13 @@ async def bootstrap(
 ) -> int:
     """Describe the changes, ask for confirmation, carry them out and print the outcome.
 
-    With `write_lock`: write a lock file of the packages, and stop.
-
     Raises UsageError where no host is named but this machine, on which gputui is installed, and
     where no user can say yes.
     """
     from gputui.fleet.deploy.bootstrap import bootstrap as make_ready
     from gputui.fleet.deploy.bootstrap import describe, read_source
-    from gputui.fleet.deploy.bootstrap import write_lock as write
 
     folder = Path(wheels) if wheels else None
-    if write_lock and (hosts or yes or lock or host_pip_conf or build):
-        raise UsageError("--write-lock only writes; then: gputui bootstrap HOSTS --lock FILE")
-    if write_lock:
-        count = write(Path(write_lock), read_source(None, folder, index, False))
-        hint = f"gputui bootstrap HOSTS --lock {write_lock}"
-        click.echo(f"{write_lock}: {count} packages; {hint}", err=True)
-        return int(ExitCode.DONE)
     settings = fleet_settings()
     given = [host for host in read_hosts(hosts).hosts if not host.is_local]
     if not given:

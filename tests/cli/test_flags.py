@@ -130,7 +130,6 @@ def test_a_seed_of_a_preset_is_said_to_be_its_parameter() -> None:
         (["down", "lab", "--all"], "leave out --all to stop lab alone"),
         (["up", "hosts.txt", "--", "3"], "gputui --run SCRIPT.py -- 3"),
         (["hosts.txt", "--", "3"], "belongs to a script"),
-        (["bootstrap", "--write-lock", "f", "--yes"], "--write-lock only writes"),
     ],
 )
 def test_words_that_would_be_ignored_are_refused(

@@ -15,7 +15,7 @@ import gputui
 from gputui.errors import UsageError
 from gputui.fleet.checks import Verdict
 from gputui.fleet.deploy import remote
-from gputui.fleet.deploy.bootstrap import PackageSource, bootstrap, pins, read_source, write_lock
+from gputui.fleet.deploy.bootstrap import PackageSource, bootstrap, pins, read_source
 from gputui.fleet.deploy.remote import Pack
 from gputui.fleet.deploy.start_agent import AgentOpener
 from gputui.fleet.doctor import diagnose
@@ -287,33 +287,6 @@ async def test_a_host_that_lies_to_bootstrap_fails_alone(
     )
     assert [isinstance(each, str) for each in found] == [False] * len(lies) + [True], found
     assert all(outcome.reason for outcome in found[:-1])
-
-
-def test_a_lock_file_is_not_written_through_a_link(tmp_path: Path) -> None:
-    make_wheels(tmp_path / "wheels", **dict(pin.replace("-", "_").split("==") for pin in pins()))
-    (tmp_path / "mine.txt").write_text("kept")
-    (tmp_path / "lock.txt").symlink_to(tmp_path / "mine.txt")
-    with pytest.raises(UsageError, match=r"lock.txt: is a link; name another file"):
-        write_lock(tmp_path / "lock.txt", read_source(None, tmp_path / "wheels"))
-    assert (tmp_path / "mine.txt").read_text() == "kept"
-
-
-def test_a_lock_file_is_written_from_wheels_with_their_hashes(tmp_path: Path) -> None:
-    pinned = dict(pin.split("==") for pin in pins())
-    text = make_wheels(tmp_path / "wheels", **{k.replace("-", "_"): v for k, v in pinned.items()})
-    source = read_source(None, tmp_path / "wheels", "", False)
-    assert write_lock(tmp_path / "lock.txt", source) == len(pinned)
-    written = (tmp_path / "lock.txt").read_text().splitlines()[1:]
-    assert set(written) == set(text.replace("scikit_", "scikit-").splitlines())
-    assert read_source(tmp_path / "lock.txt", None, "", False).lock
-
-
-def test_a_lock_file_of_packages_that_are_nowhere_says_which(tmp_path: Path) -> None:
-    make_wheels(tmp_path / "wheels", other="1")
-    source = read_source(None, tmp_path / "wheels", "", False)
-    with pytest.raises(UsageError, match=r"pip found no packages to lock: .*dask=="):
-        write_lock(tmp_path / "lock.txt", source)
-    assert not (tmp_path / "lock.txt").exists()
 
 
 def test_a_lock_of_another_dask_is_refused(tmp_path: Path) -> None:

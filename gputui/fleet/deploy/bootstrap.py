@@ -1,23 +1,17 @@
 """Make hosts ready: an environment of their own there with exactly the versions of this one.
 
 It is in ~/.local/share/gputui/env, where a host without python= is looked at after this
-interpreter's path; nothing else on a host is changed. A lock file names every package for it, with
-its version and hash: pip resolves, for this machine's Python and platform: they are the hosts'.
+interpreter's path; nothing else on a host is changed.
 """
 
 import asyncio
 import contextlib
 import hashlib
 import json
-import os
-import platform
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from gputui.errors import GputuiError, HostError, UsageError
 from gputui.fleet.deploy import remote
@@ -34,11 +28,6 @@ PREPARING = "preparing"
 NEEDED = ("dask", "distributed", "numpy")
 USED_BY_TASKS = ("pandas", "pyarrow", "scipy", "scikit-learn")
 """Installed where this environment has them: presets' tasks import them on the workers."""
-
-PIP = (
-    *("-m", "pip", "install", "--dry-run", "--ignore-installed", "--only-binary", ":all:"),
-    *("--quiet", "--no-input", "--disable-pip-version-check", "--report", "-"),
-)
 
 Tell = Callable[[str, str], None]
 """Takes a host's name and a line of progress."""
@@ -119,10 +108,10 @@ def pins() -> tuple[str, ...]:
     return tuple(f"{name}=={there}" for name, there in pinned if there)
 
 
-def cupy_version() -> tuple[str, str]:
-    """Return the name and version of the CuPy that is installed here; "" without one."""
+def cupy_version() -> str:
+    """Return the version of the CuPy that is installed here; "" without one."""
     here = installed_here().items()
-    return next((each for each in here if each[0].startswith("cupy-cuda")), ("", ""))
+    return next((version for name, version in here if name.startswith("cupy-cuda")), "")
 
 
 async def bootstrap(
@@ -172,7 +161,7 @@ def _order(host: Host, settings: FleetSettings, source: PackageSource) -> bytes:
             "environment": remote.BOOTSTRAP_ENVIRONMENT,
             "packages": pins(),
             "gpus": host.gpus != (),
-            "cupy": cupy_version()[1],
+            "cupy": cupy_version(),
             "lock": source.lock,
             "index": source.index,
             "host_settings": source.host_settings,
@@ -222,44 +211,3 @@ def _report(line: bytes) -> dict[str, str]:
         if isinstance(report, dict) and all(isinstance(text, str) for text in report.values()):
             return report
     return {}
-
-
-def write_lock(path: Path, source: PackageSource) -> int:
-    """Write the lock file of the versions used here; returns how many packages it names.
-
-    Raises UsageError with what pip says where it finds no such packages, and for a link.
-    """
-    text = lock(source)
-    try:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
-        with os.fdopen(os.open(path, flags, 0o666), "w", encoding="utf-8") as file:
-            file.write(text)
-    except OSError as error:
-        reason = "is a link; name another file" if path.is_symlink() else error.strerror
-        raise UsageError(f"{path}: {reason}") from error
-    return text.count("\n") - 1
-
-
-def lock(source: PackageSource) -> str:
-    """Return the text of a lock file, in the format of pip's --require-hashes."""
-    links = ["--no-index", "--find-links", str(source.wheels[0].parent)] if source.wheels else []
-    cupy, version = cupy_version()
-    packages = [*pins(), *([f"{cupy}[ctk]=={version}"] if cupy else [])]
-    # An index may have a password in it, which has no place among arguments.
-    index = {"PIP_INDEX_URL": source.index} if source.index else {}
-    command = [sys.executable, *PIP, *links, *packages]
-    done = subprocess.run(command, env={**os.environ, **index}, capture_output=True, text=True)
-    if done.returncode:
-        errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR: ")]
-        problem = errors[0].removeprefix("ERROR: ") if errors else f"exit {done.returncode}"
-        raise UsageError(f"pip found no packages to lock: {problem}")
-    found = sorted(map(_line, json.loads(done.stdout)["install"]))
-    about = f"# gputui bootstrap --lock: {platform.platform()}, Python {platform.python_version()}"
-    return "\n".join([about, *found, ""])
-
-
-def _line(installed: dict[str, Any]) -> str:
-    """Return a package as a line. Source: pip's installation report, version 1."""
-    about, digest = installed["metadata"], installed["download_info"]["archive_info"]["hashes"]
-    name = re.sub("[-_.]+", "-", about["name"]).lower()
-    return f"{name}=={about['version']} --hash=sha256:{digest['sha256']}"
