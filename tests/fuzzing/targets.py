@@ -86,7 +86,7 @@ def ssh_configuration(data: bytes) -> None:
     for paths in (found.known_hosts("userknownhostsfile"), found.paths("identityfile")):
         assert all(paths)
     assert found.where and found.login_name and found.prompts >= 0
-    for read in ("jumps", "proxy_command", "agent", "environment", "not_honoured"):
+    for read in ("jumps", "proxy_command", "agent", "not_honoured"):
         getattr(found, read)
 
 

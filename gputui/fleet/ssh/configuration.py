@@ -4,11 +4,10 @@ ssh evaluates its own files: every Match, Include and token that it knows. That 
 milliseconds, and as long as a `Match exec` of the user's or a DNS server takes
 (CanonicalizeHostname): it runs in a child, within its caller's bound. An option that would change
 who is reached or trusted, and that gputui cannot honour, is named by `not_honoured`; forwardings,
-terminals and commands that a configuration asks for are meant for a person's own session, and are
-not applied.
+terminals, variables and commands that a configuration asks for are meant for a person's own
+session, and are not applied.
 """
 
-import fnmatch
 import os
 import pwd
 import re
@@ -186,23 +185,14 @@ class SshConfiguration:
         return self.expand(text)
 
     @property
-    def environment(self) -> dict[str, str]:
-        """The variables that SendEnv chooses, `-` taking some out again, and those of SetEnv."""
-        names: set[str] = set()
-        for pattern in self.lines("sendenv"):
-            found = set(fnmatch.filter(self.here.environ, pattern.lstrip("-")))
-            names = names - found if pattern.startswith("-") else names | found
-        given = (line.partition("=") for line in self.lines("setenv"))
-        sent = {name: self.here.environ[name] for name in names}
-        return sent | {name: value for name, equals, value in given if equals}
-
-    @property
     def not_honoured(self) -> tuple[str, ...]:
         """Options that change who is reached or trusted, and that gputui does not have."""
         asked = {
             "ProxyUseFdpass": self.is_on("proxyusefdpass") and bool(self.word("proxycommand")),
             "PKCS11Provider": bool(self.word("pkcs11provider")),
             "Tunnel": self.is_on("tunnel"),
+            "RevokedHostKeys": bool(self.word("revokedhostkeys")),
+            "BindInterface": bool(self.word("bindinterface")),
         }
         return tuple(f"{name} {self.word(name.lower())}" for name in asked if asked[name])
 

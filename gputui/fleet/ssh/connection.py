@@ -17,7 +17,7 @@ import socket
 import sys
 import tempfile
 from collections import deque
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -135,7 +135,6 @@ class SshConnection:
     def __init__(
         self,
         connection: asyncssh.SSHClientConnection,
-        environment: Mapping[str, str],
         through: "SshConnection | None",
         opened: contextlib.AsyncExitStack,
     ) -> None:
@@ -152,7 +151,6 @@ class SshConnection:
         """Where others reach the host; "" behind a jump host or proxy, where only it knows."""
         self.turns = asyncio.Semaphore(THROUGH_A_JUMP_HOST)
         """For handshakes of hosts behind this one."""
-        self._environment = environment
         self._opened = opened
         self._led = WeakSet[asyncssh.SSHForwarder]()
         """What connects the other end to ports here; asyncssh drops it with its channel."""
@@ -169,9 +167,7 @@ class SshConnection:
         Raises OSError where the server opens no session for it.
         """
         try:
-            process = await self.ssh.create_process(
-                command, env=self._environment, encoding=None, request_pty=False
-            )
+            process = await self.ssh.create_process(command, encoding=None, request_pty=False)
         except asyncssh.Error as error:
             raise ConnectionAbortedError(error.reason) from error
         return SshStream(process, self)

@@ -152,8 +152,7 @@ class Connector:
             if not login.is_trusted:
                 connection.abort()
                 raise asyncssh.HostKeyNotVerifiable("asyncssh did not have it checked")
-            environment = configuration.environment
-            return SshConnection(connection, environment, through, opened.pop_all())
+            return SshConnection(connection, through, opened.pop_all())
 
     async def _refusal(self, login: Login, error: Exception, stages: Stages) -> HostError:
         """Describe a failed login."""
@@ -225,15 +224,8 @@ async def _resolve(name: str, port: int, family: int) -> list[AddressInfo]:
 
 
 async def _source(configuration: SshConfiguration, family: int) -> Any:
-    """Return the address to connect from, by BindAddress or BindInterface; None for any."""
-    address, interface = configuration.word("bindaddress"), configuration.word("bindinterface")
-    if interface and not address:
-        import psutil
-
-        its = psutil.net_if_addrs().get(interface, ())
-        address = next((each.address for each in its if each.family == family), "")
-        if not address:
-            raise OSError(f"BindInterface {interface} has no address for it")
+    """Return the address to connect from, by BindAddress; None for any."""
+    address = configuration.word("bindaddress")
     return (await _resolve(address, 0, family))[0][4] if address else None
 
 

@@ -6,7 +6,6 @@ the configuration and asks the user. known_hosts files are read as `ssh-keygen -
 lines. Source: check_host_key in OpenSSH's sshconnect.c.
 """
 
-import asyncio
 import base64
 import contextlib
 import errno
@@ -34,7 +33,6 @@ from gputui.process.child import Ended, ending, run
 
 logger = logging.getLogger(__name__)
 
-KRL_MAGIC = b"SSHKRL\n\0"
 HOST_CERTIFICATE = 2
 """The type of a host's certificate. Source: PROTOCOL.certkeys."""
 BOUND_S = 10.0
@@ -228,8 +226,6 @@ class HostKeys:
         local = is_loopback(address) and not self._alias
         if local and configuration.is_on("nohostauthenticationforlocalhost"):
             return True
-        if await self._is_listed_as_revoked(shown):
-            raise self._revoked(shown)
         key, least_bits = shown.key.pyca_key, configuration.number("requiredrsasize", 1024)
         if isinstance(key, RSAPublicKey) and key.key_size < least_bits:
             raise self._stages.error(
@@ -295,20 +291,6 @@ class HostKeys:
             return ended.output
         how = f"took more than {BOUND_S:g} s" if ended.status is None else ending(ended.status)
         raise ValueError(f"KnownHostsCommand {words[0]} {how}")
-
-    async def _is_listed_as_revoked(self, shown: Shown) -> bool:
-        """Return whether RevokedHostKeys lists the server's key; raises HostError."""
-        if not (path := self._configuration.expand(self._configuration.word("revokedhostkeys"))):
-            return False
-        try:
-            data = await asyncio.to_thread(Path(path).read_bytes)
-            if data.startswith(KRL_MAGIC):
-                return await _is_in_krl(path, shown)
-        except (OSError, ValueError) as error:
-            raise self._unusable(ValueError(f"RevokedHostKeys {path}: {error}")) from error
-        keys = {base64.b64encode(each.public_data) for each in (shown.key, shown.signer) if each}
-        lines = [line.split() for line in data.splitlines() if not line.startswith(b"#")]
-        return any(keys.intersection(words) for words in lines)
 
     def _doubt(self, shown: Shown) -> str:
         """Return why a certificate is not valid; "" for one that is."""
@@ -403,14 +385,6 @@ class HostKeys:
             remember(path, names, line, hash_names=hash_names)
         except OSError as error:
             logger.warning("the host key of %s is not remembered: %s: %s", self.name, path, error)
-
-
-async def _is_in_krl(path: str, shown: Shown) -> bool:
-    """Return whether a revocation list (KRL) has a key or certificate; raises ValueError."""
-    with tempfile.NamedTemporaryFile("w", suffix=".pub") as key:
-        key.write(f"{kind_of(shown.blob)} {base64.b64encode(shown.blob).decode()}\n")
-        key.flush()
-        return (await _keygen("-Q", "-f", path, key.name)).status == 1
 
 
 def signed_with(shown: Shown) -> str:

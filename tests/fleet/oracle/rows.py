@@ -98,13 +98,11 @@ ROWS = (
     alice("a name that is not there", line="gpu-none", expect="unresolved"),
     alice("a port that refuses", line="gpu-a:9", expect="refused"),
     alice("BindAddress", "BindAddress 127.0.0.77", expect="alice@127.0.0.1:22 one from 127.0.0.77"),
-    alice("BindInterface", "BindInterface lo"),
     Row(
         "CanonicalizeHostname",
         "CanonicalizeHostname yes\nCanonicalDomains lab\nHost x.lab\n" + ALICE,
         line="x",
     ),
-    alice("SetEnv and SendEnv", "SendEnv LC_THIS\nSetEnv LC_THAT=b", environ={"LC_THIS": "a"}),
     # Through others
     alice("ProxyJump", "Host gpu-b\nProxyJump gpu-a", line="gpu-b"),
     alice("ProxyJump with user and port", "Host gpu-b\nProxyJump alice@gpu-a:2201", line="gpu-b"),
@@ -166,12 +164,6 @@ ROWS = (
         expect="login",
     ),
     alice("no, revoked", "StrictHostKeyChecking no", known="gpu-a {a}\n@revoked gpu-a {a}"),
-    alice(
-        "no, RevokedHostKeys",
-        "StrictHostKeyChecking no\nRevokedHostKeys {home}/revoked",
-        files={"revoked": "{a}\n"},
-        expect="revoked",
-    ),
     alice("HostKeyAlias", "HostKeyAlias farm", known="farm {a}"),
     alice("HostKeyAlias and a port", "HostKeyAlias farm", line="gpu-a:2201", known="farm {a}"),
     Row(
@@ -242,45 +234,6 @@ ROWS = (
         line="gpu-c",
         known="@cert-authority * {ca}\n@revoked * {c}",
         expect="revoked",
-    ),
-    alice(
-        "RevokedHostKeys",
-        "RevokedHostKeys {home}/revoked",
-        files={"revoked": "{a}\n"},
-        expect="revoked",
-    ),
-    alice(
-        "RevokedHostKeys, another's", "RevokedHostKeys {home}/revoked", files={"revoked": "{b}\n"}
-    ),
-    alice("RevokedHostKeys that is not there", "RevokedHostKeys {home}/revoked", expect="revoked"),
-    alice(
-        "RevokedHostKeys, a KRL",
-        "StrictHostKeyChecking no\nRevokedHostKeys {folder}/krl-key",
-        expect="revoked",
-    ),
-    alice("RevokedHostKeys, another's KRL", "RevokedHostKeys {folder}/krl-serial"),
-    alice(
-        "RevokedHostKeys, a KRL, for an unknown key",
-        "RevokedHostKeys {folder}/krl-serial",
-        known="",
-        answers={"host-key": "yes"},
-        asked=("host-key",),
-    ),
-    alice(
-        "RevokedHostKeys, a certificate in a KRL",
-        "RevokedHostKeys {folder}/krl-serial",
-        line="gpu-c",
-        known="@cert-authority * {ca}",
-        expect="revoked",
-    ),
-    alice(
-        "RevokedHostKeys, a KRL without this certificate",
-        "RevokedHostKeys {folder}/krl-key",
-        line="gpu-c",
-        known="@cert-authority * {ca}",
-    ),
-    alice(
-        "RevokedHostKeys, a KRL that is cut", "RevokedHostKeys {folder}/krl-cut", expect="revoked"
     ),
     alice(
         "CASignatureAlgorithms without the authority's",

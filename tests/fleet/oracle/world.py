@@ -217,7 +217,6 @@ class World:
         past = ("-V", "20200101:20210101")
         _keygen(*certify, "-n", "gpu-e", *past, self.folder / "host-e.pub")
         _keygen(*certify, "-n", "web-n", self.folder / "host-n.pub")
-        self._make_revocation_lists()
         for name in ("two", "certified"):
             _keygen(
                 "-s", self.folder / "user-ca", "-I", "u", "-n", "bob", self.keys / f"{name}.pub"
@@ -289,16 +288,6 @@ class World:
             assert time.monotonic() < bound, "no ticket"
             time.sleep(0.05)
 
-    def _make_revocation_lists(self) -> None:
-        (self.folder / "serial").write_text("serial: 7\n")
-        _keygen("-k", "-f", self.folder / "krl-key", self.folder / "host-a.pub")
-        serial = ("-s", self.folder / "ca.pub", self.folder / "serial")
-        _keygen("-k", "-f", self.folder / "krl-serial", *serial)
-        whole = (self.folder / "krl-key").read_bytes()
-        (self.folder / "krl-cut").write_bytes(whole[: len(whole) // 2])
-        for path in self.folder.glob("krl-*"):
-            path.chmod(0o644)
-
     def _make_programs(self) -> None:
         programs = {
             "pipe": PIPE.format(python=sys.executable),
@@ -323,7 +312,7 @@ class World:
             f"AuthorizedKeysFile {self.folder}/authorized/%u\nTrustedUserCAKeys "
             f"{self.folder}/user-ca.pub\nPidFile none\nUsePAM no\nStrictModes no\nUseDNS no\n"
             "PasswordAuthentication no\nKbdInteractiveAuthentication no\nExposeAuthInfo yes\n"
-            "AcceptEnv LC_*\nLogLevel VERBOSE\nMaxAuthTries 20\n"
+            "LogLevel VERBOSE\nMaxAuthTries 20\n"
         )
         (self.folder / host.name).mkdir()
         assert SSHD
