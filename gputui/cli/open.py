@@ -13,15 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from gputui.cli.clusters import (
-    chosen_cluster,
-    connecting,
-    detach_program,
-    head_configuration,
-    remote_head,
-)
 from gputui.cli.terminal import interrupt_on_signals, run_until_interrupted
-from gputui.client.head_connection import HeadConnection
 from gputui.client.sources import (
     HostsInput,
     check_per_host,
@@ -30,10 +22,8 @@ from gputui.client.sources import (
     read_hosts,
     wanted_gpus,
 )
-from gputui.client.start import spawn_head, started
 from gputui.errors import GputuiError, PresetError, UsageError
 from gputui.process.lifetime import look_rarely
-from gputui.protocol.connection_file import find_cluster
 
 if TYPE_CHECKING:
     from gputui.client.remote_head import RemoteHead
@@ -299,6 +289,8 @@ def _program(
         raise UsageError("--trace: not with --detach; leave out one of them")
     if options["send"] and options["cwd"]:
         raise UsageError("--send brings the folder to start in: leave out --cwd")
+    from gputui.cli.clusters import detach_program, remote_head
+
     if options["send"] and remote_head(options["attach"]):
         raise UsageError("--send: the cluster is of another machine, and so is the folder's path")
     from gputui.protocol.programs import PROGRAM, Per, RunPrograms
@@ -361,6 +353,9 @@ def _request(options: dict[str, Any], parameters: Mapping[str, Any]) -> "RunRequ
 
 def _open_cluster(options: dict[str, Any]) -> "OpenCluster":
     """Return a function that opens the cluster of these options."""
+    from gputui.cli.clusters import connecting, head_configuration
+    from gputui.client.start import started
+
     name, given = options["attach"], options["hosts"]
     hosts = None if name else read_hosts(given)
     frontend = "program" if options["is_program"] else "run"
@@ -421,6 +416,10 @@ async def opened_demo(shape: tuple[int, int], seed: int) -> Any:
 
 def show_running(name: str | None, options: Mapping[str, Any]) -> int:
     """Show a running cluster; raises UsageError when none runs, or several do."""
+    from gputui.cli.clusters import chosen_cluster, remote_head
+    from gputui.client.head_connection import HeadConnection
+    from gputui.protocol.connection_file import find_cluster
+
     if (remote := remote_head(name)) is not None:
         return show(partial(remote.open, frontend="screen", snapshots=True), options, login=remote)
     chosen = chosen_cluster(name)
@@ -435,6 +434,8 @@ def show_running(name: str | None, options: Mapping[str, Any]) -> int:
 
 def show_started(hosts: HostsInput, options: Mapping[str, Any]) -> int:
     """Show the cluster of these hosts: the one that runs, or one that is started now."""
+    from gputui.protocol.connection_file import find_cluster
+
     name = options["name"] or hosts.name
     running = find_cluster(name)
     if running and running.hosts_source != hosts.source:
@@ -452,6 +453,8 @@ def show_started(hosts: HostsInput, options: Mapping[str, Any]) -> int:
     chosen = [hosts]
 
     async def open_connection() -> Any:
+        from gputui.client.head_connection import HeadConnection
+
         there = find_cluster(options["name"] or chosen[0].name)
         if there is not None and there.hosts_source == chosen[0].source:
             found[:] = [Path(there.socket)]  # another terminal may have started it, or again
@@ -477,6 +480,9 @@ def show_started(hosts: HostsInput, options: Mapping[str, Any]) -> int:
 
 async def _start(hosts: HostsInput, options: Mapping[str, Any]) -> Path:
     """Start a head that outlives this screen, and return its socket."""
+    from gputui.cli.clusters import head_configuration
+    from gputui.client.start import spawn_head
+
     configuration = await asyncio.to_thread(
         head_configuration,
         hosts,

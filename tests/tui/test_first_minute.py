@@ -147,12 +147,26 @@ async def test_the_line_of_keys_always_ends_with_run_command_help_and_quit(width
             assert seen(pilot).splitlines()[-1].rstrip().endswith(ENDS[width])
 
 
-def test_the_first_frame_waits_for_no_message_dialog_or_change() -> None:
-    code = (
-        "import sys, gputui.tui.app, gputui.tui.views.lists\n"
-        "print([m for m in sys.modules if m.startswith(('gputui.protocol', 'gputui.tui.dialogs',"
-        " 'gputui.tui.commands.changes', 'gputui.tui.commands.person', 'gputui.presets',"
-        " 'gputui.process.procfs', 'gputui.folders'))])"
-    )
+SCREEN = "gputui.tui.app, gputui.tui.views.lists"
+LATER = (
+    "gputui.protocol",
+    "gputui.client.head_connection",
+    "gputui.tui.dialogs",
+    "gputui.tui.commands.changes",
+    "gputui.tui.commands.person",
+    "gputui.presets",
+    "gputui.folders",
+    "importlib.metadata",
+)
+
+
+@pytest.mark.parametrize(
+    ("imported", "later"),
+    [(SCREEN, (*LATER, "gputui.process.procfs")), (f"gputui.cli.open, {SCREEN}", LATER)],
+)
+def test_the_first_frame_waits_for_no_message_dialog_or_change(
+    imported: str, later: tuple[str, ...]
+) -> None:
+    code = f"import sys, {imported}\nprint([m for m in sys.modules if m.startswith({later})])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -24,7 +24,7 @@ import threading
 import time
 from codecs import getincrementaldecoder
 from collections.abc import Iterable, Iterator, Mapping
-from importlib import import_module, metadata
+from importlib import import_module
 from operator import attrgetter
 from typing import Any
 
@@ -56,8 +56,10 @@ def require(names: Iterable[str] = PRIVATE) -> None:
         try:
             attrgetter(path)(import_module(module))
         except (ImportError, AttributeError) as error:
+            from textual import __version__
+
             raise GputuiError(
-                f"Textual {metadata.version('textual')} has no {name}, which the screen draws "
+                f"Textual {__version__} has no {name}, which the screen draws "
                 "with; install the release that it was tested with: pip install 'textual==8.2.*'"
             ) from error
 
