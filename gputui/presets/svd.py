@@ -3,8 +3,7 @@
 The data are `numpy.random.default_rng(seed).random((rows, cols))`, whatever the workers and the
 chunks. Methods: `tsqr` is Dask's `da.linalg.svd`; `gram` is repeated Cholesky-QR (the tasks of
 `cholesky_qr.py`) on a few large blocks, left for tsqr where it does not reach orthogonal vectors;
-`randomized` estimates the first `k` only, by random projection, each with its error: a singular
-value of the matrix lies within that of it; `auto` takes gram.
+`auto` takes gram.
 A matrix with more columns than rows is decomposed as the transpose of a tall one.
 """
 
@@ -13,7 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gputui.errors import PresetError
 from gputui.presets import (
     Figure,
     Job,
@@ -33,7 +31,6 @@ from gputui.presets.random_streams import Rows, draw
 BLOCK_BYTES = {"cupy": 2**29, "numpy": 2**25}  # large enough for products at full speed
 TSQR_CHUNK_BYTES = 2**31  # on a GPU: cuSOLVER counts the numbers of a matrix in 32 bits
 KEPT_SHARE = 0.25  # of the smallest device: up to which drawn blocks stay there between passes
-POWER_ITERATIONS, OVERSAMPLING = 3, 10  # of randomized
 PASSES = 2  # of gram
 FAN_IN = 4  # triangles that one task adds up
 
@@ -69,15 +66,13 @@ class Decomposition:
     """u · diag(s) · vᵀ; u and vᵀ are None where only singular values were asked for.
 
     s is (k,) float64, descending, in host memory; u a (rows, k) Dask array on the workers; vt is
-    (k, cols) in host memory. `errors` are (k,) ‖x v − s u‖ of estimates: a singular value of x lies
-    within that of s.
+    (k, cols) in host memory.
     """
 
     s: Any
     u: Any = None
     vt: Any = None
     method: str = ""
-    errors: Any = None
 
 
 def compute(job: Job) -> Outcome:
@@ -88,20 +83,18 @@ def compute(job: Job) -> Outcome:
     cut = tuple((start, min(start + height, tall)) for start in range(0, tall, height))
     x = Blocks(job.backend, job["source"], job["seed"], wide, job["dtype"], cut)
     found = _decompose(job, x, vectors)
-    s, errors = found.s, found.errors
+    s = found.s
     result = {
         "singular_values": [float(value) for value in s[: job["top"]]],
-        "condition": float(s[0] / s[-1]) if errors is None and s[-1] > 0 else None,
+        "condition": float(s[0] / s[-1]) if s[-1] > 0 else None,
         "method": found.method,
     }
-    if errors is not None:
-        result["estimate_errors"] = [float(error) for error in errors[: job["top"]]]
     if job["check"]:
         result |= _check_vectors(job, x, found)
     step = max(1, len(s) // 500)
     figure = Figure(
         "line",
-        "singular values" if errors is None else "estimated singular values",
+        "singular values",
         "σ",
         "index",
         x=tuple(map(float, range(0, len(s), step))),
@@ -116,8 +109,6 @@ def compute(job: Job) -> Outcome:
 
 def _decompose(job: Job, x: Blocks, vectors: bool) -> Decomposition:
     found = None
-    if job["method"] == "randomized":
-        return decompose_randomized(job, _dask_array(x), job["k"], vectors)
     if job["method"] != "tsqr":
         per_part = math.ceil(len(x.ranges) / job.machine.threads)
         starts = range(0, len(x.ranges), per_part)
@@ -136,44 +127,6 @@ def decompose_tsqr(job: Job, x: Any, vectors: bool) -> Decomposition:
         return Decomposition(job.compute(_local(s)), method="tsqr")
     u, s, vt = job.persist((u, s, vt), "tsqr")
     return Decomposition(job.compute(_local(s)), u, job.compute(_local(vt)), "tsqr")
-
-
-def decompose_randomized(job: Job, x: Any, k: int, vectors: bool) -> Decomposition:
-    """Return the first k of x, a Dask array (m, n) in one column of chunks.
-
-    As Dask's `svd_compressed` does with TSQR and `POWER_ITERATIONS`, but with a projection that
-    is drawn where the chunks are, so that this process needs no CuPy.
-
-    Source: N. Halko, P.-G. Martinsson, J. A. Tropp, "Finding structure with randomness", 2011.
-    """
-    import dask.array as da
-
-    width = min(k + OVERSAMPLING, x.shape[1])
-    known = {"chunks": (x.chunks[0], (width,)), "dtype": "f8", "meta": x._meta}
-    y = x.map_blocks(_projected, job["seed"], width, **known)
-    for _ in range(POWER_ITERATIONS):
-        q, _ = da.linalg.tsqr(y)
-        z, _ = da.linalg.tsqr((q.T @ x).rechunk((width, x.shape[1])).T)
-        y = x @ z
-    q, _ = da.linalg.tsqr(y)
-    small_u, s, vt = da.linalg.svd((q.T @ x).rechunk((width, x.shape[1])))
-    u = q @ small_u
-    rest = x @ vt.T - u * s
-    both = da.concatenate([s[:k], da.sqrt((rest * rest).sum(axis=0))[:k]])
-    if not vectors:
-        both = job.compute(_local(both), "randomized")
-        return Decomposition(both[:k], method="randomized", errors=both[k:])
-    u, vt, both = job.persist((u, vt, both), "randomized")
-    both, vt = job.compute(_local(both)), job.compute(_local(vt))
-    return Decomposition(both[:k], u[:, :k], vt[:k], "randomized", errors=both[k:])
-
-
-def _projected(block: Any, seed: int, width: int) -> Any:
-    """Return the block times a matrix of normal numbers, the same for every block."""
-    import numpy as np
-
-    omega = np.random.default_rng(seed).standard_normal((block.shape[1], width))
-    return block @ module_of(block).asarray(omega)
 
 
 def decompose_gram(
@@ -281,7 +234,7 @@ def _chunk_rows(values: Mapping[str, Any], machine: Machine) -> int:
     if values["chunk_rows"]:
         return int(min(values["chunk_rows"], tall))
     share = math.ceil(tall / machine.threads)
-    if values["method"] in ("tsqr", "randomized"):
+    if values["method"] == "tsqr":
         return min(tall, max(wide, min(share, TSQR_CHUNK_BYTES // (8 * wide))))
     return max(1, min(share, max(BLOCK_BYTES[machine.backend] // (8 * wide), wide)))
 
@@ -294,8 +247,8 @@ def _estimate(values: Mapping[str, Any], machine: Machine) -> Memory:
     share = _part_bytes(values, machine)
     kept = share * ((share <= _most_kept(machine)) + bool(wants_u))
     copies = 2  # of a block: what is read, and what is made of it
-    if values["method"] in ("tsqr", "randomized"):
-        kept = share * (2 if wants_u or values["method"] == "randomized" else 1)
+    if values["method"] == "tsqr":
+        kept = share * (2 if wants_u else 1)
         copies = 4
     fits = max(machine.smallest_bytes - kept - square, 0) // (copies * row)
     change = f"use chunk_rows ≤ {fits:,}" if fits >= 1 else "use fewer rows or more workers"
@@ -303,9 +256,6 @@ def _estimate(values: Mapping[str, Any], machine: Machine) -> Memory:
 
 
 def _check(values: Mapping[str, Any]) -> None:
-    k, most = values["k"], min(values["rows"], values["cols"])
-    if values["method"] == "randomized" and k > most:
-        raise PresetError(f"svd: k={k}: must be at most the smaller of rows and cols, {most:,}")
     refuse_too_many("svd", values["rows"], values["cols"])
 
 
@@ -324,8 +274,7 @@ PRESET = Preset(
             minimum=1,
             unit="rows",
         ),
-        Parameter("method", str, "auto", AUTO, choices=("auto", "tsqr", "gram", "randomized")),
-        Parameter("k", int, 10, "how many, for method=randomized", minimum=1),
+        Parameter("method", str, "auto", AUTO, choices=("auto", "tsqr", "gram")),
         Parameter("dtype", str, "float64", "of the matrix", choices=("float64", "float32")),
         Parameter("seed", int, 0, "of the matrix", minimum=0, maximum=2**63 - 1),
         Parameter(

@@ -8,7 +8,7 @@ import pytest
 from distributed import Client
 
 from gputui import presets
-from gputui.errors import PresetError, RunError
+from gputui.errors import RunError
 from gputui.presets import Machine
 from gputui.presets.job import Job
 from gputui.presets.svd import Decomposition, decompose_gram, decompose_tsqr
@@ -43,27 +43,6 @@ def test_any_shape_is_decomposed(execute: Any, shape: tuple[int, int], method: s
 def test_any_chunk_gives_the_same_result(execute: Any, chunk_rows: int) -> None:
     result = execute("svd", rows=300, cols=20, chunk_rows=chunk_rows).result
     np.testing.assert_allclose(result["singular_values"], reference(300, 20)[:10], rtol=1e-12)
-
-
-def test_randomized_finds_the_first_of_a_decaying_spectrum(execute: Any) -> None:
-    result = execute("svd", rows=2000, cols=60, method="randomized", k=1).result
-    assert result["singular_values"][0] == pytest.approx(reference(2000, 60)[0], rel=1e-6)
-
-
-@pytest.mark.parametrize("vectors", ["false", "true"])
-def test_randomized_says_how_far_its_estimates_may_be_off(execute: Any, vectors: str) -> None:
-    given = {"rows": 300, "cols": 60, "method": "randomized", "k": 4, "vectors": vectors}
-    result = execute("svd", **given).result
-    found, errors = np.array(result["singular_values"]), np.array(result["estimate_errors"])
-    nearest = abs(reference(300, 60)[:, None] - found).min(axis=0)
-    assert (nearest <= errors + 1e-12).all()
-    assert errors[0] < 1e-6 * found[0] < errors[-1] < found[-1]
-    assert result["condition"] is None
-
-
-def test_randomized_refuses_more_than_there_are(execute: Any) -> None:
-    with pytest.raises(PresetError, match="must be at most the smaller of rows and cols, 5"):
-        execute("svd", rows=9, cols=5, method="randomized", k=6)
 
 
 def test_float32_data_are_decomposed_in_double_precision(execute: Any) -> None:
