@@ -1,12 +1,7 @@
-"""A filter, a join of tables and a group-by: `dataframe` in cuDF or pandas, `polars` in polars.
+"""A filter, a join of two large tables and a group-by, in cuDF or pandas.
 
-`dataframe` joins two large tables. Neither is sorted or split by customer, so the join shuffles
-both between the workers. One expression serves both libraries: only what makes a partition knows
-which it is.
-
-`polars` has every worker draw orders in host memory, which is where polars keeps tables, and run
-one lazy query on them, with a small table; with `engine="gpu"` polars hands the query's plan to
-cuDF. The answers are small, and are added up.
+Neither table is sorted or split by customer, so the join shuffles both between the workers. One
+expression serves both libraries: only what makes a partition knows which it is.
 
 Each row is made where it is needed from the seed and its own number by integer arithmetic, so that
 a seed gives the same tables on the device and on the host, in any number of partitions. Amounts are
@@ -14,10 +9,8 @@ whole, so the sums are exact: every library and any cluster find the same result
 """
 
 import math
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from gputui.presets import (
@@ -39,15 +32,11 @@ COPIES = 6  # of a partition, at the peak of a task
 ORDERS_A_CUSTOMER = 4
 AMOUNTS = 1000  # how many there are, from 0
 REGIONS = ("north", "east", "south", "west")
-SHOPS = 1_000
-PIECE_ROWS = 10_000_000
-PEAK_BYTES_A_ROW = 40  # of polars' piece, drawn or queried: in host memory, or on the device
-ENGINE_BYTES = 16 * 2**20  # of polars' engine: 10 to 23 MB measured with 1 to 16 threads
 
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """So many rows of orders, and the customers that they are from, in cudf, pandas or polars."""
+    """So many rows of orders, and the customers that they are from, in cudf or pandas."""
 
     library: str
     seed: int
@@ -114,28 +103,25 @@ def compute(job: Job) -> Outcome:
     joined = chosen.merge(people, on="customer", shuffle_method="tasks", broadcast=False)
     parts = joined.map_partitions(sums, meta={"total": "f8", "count": "i8"})
     table = job.compute(parts, "filter, join, group").groupby(level=0).sum()
-    found = {number: (total, count) for number, total, count in table.itertuples()}
-    regions, figure = _by_region(found, job["least"])
-    result = {"library": tables.library, "rows": tables.rows, "customers": tables.customers}
-    return Outcome({**result, "regions": regions}, figure)
-
-
-def _by_region(
-    found: Mapping[int, tuple[float, int]], least: float
-) -> tuple[list[dict[str, Any]], Figure]:
-    """Return total and count of each region as rows and as a figure."""
     regions = [
         {"region": REGIONS[number], "total": float(total), "count": int(count)}
-        for number, (total, count) in sorted(found.items())
+        for number, total, count in table.sort_index().itertuples()
     ]
-    figure = Figure(
-        "bar",
-        f"orders of {least:g} and more",
-        "sum of amounts",
-        labels=tuple(REGIONS[number] for number in sorted(found)),
-        y=tuple(found[number][0] for number in sorted(found)),
+    return Outcome(
+        {
+            "library": tables.library,
+            "rows": tables.rows,
+            "customers": tables.customers,
+            "regions": regions,
+        },
+        Figure(
+            "bar",
+            f"orders of {job['least']:g} and more",
+            "sum of amounts",
+            labels=tuple(each["region"] for each in regions),
+            y=tuple(each["total"] for each in regions),
+        ),
     )
-    return regions, figure
 
 
 def sums(joined: Any) -> Any:
@@ -168,89 +154,5 @@ PRESET = Preset(
         Library("cudf", RAPIDS_INSTALL, backends=("cupy",)),
         Library("dask_cudf", RAPIDS_INSTALL, backends=("cupy",)),
     ),
-    draws=True,
-)
-
-
-def compute_by_polars(job: Job) -> Outcome:
-    """Sum and count the larger orders by region, and time the queries."""
-    tables = Tables("polars", job["seed"], job["rows"])
-    pieces = cut((0, tables.rows), _pieces(job.parameters, job.machine))
-    each = partial(answer, job.backend, tables, job["least"])
-    found: dict[int, tuple[float, int]] = {}
-    query_s = 0.0
-    for rows, elapsed_s in job.results(job.map(each, pieces), "drawing and querying"):
-        query_s += elapsed_s
-        for number, total, count in rows:
-            before = found.get(number, (0.0, 0))
-            found[number] = (before[0] + total, before[1] + count)
-    regions, figure = _by_region(found, job["least"])
-    result = {
-        "engine": "gpu" if job.backend == "cupy" else "cpu",
-        "rows": tables.rows,
-        "regions": regions,
-        "query_rows_per_s_each": tables.rows / query_s,
-    }
-    return Outcome(result, figure)
-
-
-def answer(
-    backend: str, tables: Tables, least: float, span: Rows
-) -> tuple[list[tuple[int, float, int]], float]:
-    """Draw a piece of the orders; return (region, total, count) of each, and the query's seconds.
-
-    By default polars' engine for GPUs takes 80 % of the device, and silently runs unsupported
-    queries on the CPU. Source: cudf_polars 26.10, `callback.default_memory_resource`.
-    """
-    import polars as pl
-
-    orders = tables.orders(span)
-    shops = pl.DataFrame({"shop": range(SHOPS), "region": [n % len(REGIONS) for n in range(SHOPS)]})
-    query = (
-        orders.lazy()
-        .filter(pl.col("amount") >= least)
-        .with_columns(shop=pl.col("customer") % SHOPS)
-        .join(shops.lazy(), on="shop")
-        .group_by("region")
-        .agg(total=pl.col("amount").sum(), count=pl.len())
-    )
-    engine: Any = "streaming"
-    if backend == "cupy":
-        from rmm import mr
-
-        engine = pl.GPUEngine(
-            memory_resource=mr.get_current_device_resource(),
-            raise_on_fail=True,
-            executor="in-memory",
-        )
-    started = time.perf_counter()
-    table = query.collect(engine=engine)
-    return list(table.iter_rows()), time.perf_counter() - started
-
-
-def _pieces(values: Mapping[str, Any], machine: Machine) -> int:
-    return max(machine.threads, math.ceil(int(values["rows"]) / PIECE_ROWS))
-
-
-def _estimate_of_polars(values: Mapping[str, Any], machine: Machine) -> Memory:
-    piece = math.ceil(values["rows"] / _pieces(values, machine))
-    return Memory(ENGINE_BYTES + PEAK_BYTES_A_ROW * piece, "use fewer rows")
-
-
-POLARS = Preset(
-    name="polars",
-    summary="a filter, a join and a group-by as polars queries: on GPUs by cuDF, or on CPUs",
-    parameters=(
-        Parameter("rows", int, 100_000_000, "orders", 5_000_000, minimum=1, unit="rows"),
-        Parameter("least", float, 500.0, "amount of an order that counts", minimum=0),
-        Parameter("seed", int, 0, "of the orders", minimum=0, maximum=2**63 - 1),
-    ),
-    compute=compute_by_polars,
-    estimate=_estimate_of_polars,
-    requires=(
-        Library("polars", "pip install 'gputui[polars]'"),
-        Library("cudf_polars", RAPIDS_INSTALL, backends=("cupy",)),
-    ),
-    units={"query_rows_per_s_each": "/s"},
     draws=True,
 )

@@ -9,22 +9,16 @@ the sums of the two backends agree as two samples do, not bit for bit.
 
 Source: J. K. Salmon, M. A. Moraes, R. O. Dror, D. E. Shaw, "Parallel random numbers: as easy as
 1, 2, 3", SC11, for Philox and its constants.
-
-`compare` makes a table of it on your hardware: one CPU core, all, one GPU, all GPUs. Each works for
-about the same time: a short run measures its rate, and the measured run is sized by that. What
-2 TB would take is computed from the rate and marked as extrapolated, unless that much was done.
 """
 
 import math
-import os
 import time
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 from functools import cache, partial
 from itertools import chain
 from typing import Any
 
-from gputui.presets import Figure, Job, Machine, Memory, Outcome, Parameter, Preset, RunWorker
+from gputui.presets import Job, Machine, Memory, Outcome, Parameter, Preset
 from gputui.presets.random_streams import Rows, cut
 
 TILE = 1024  # rows and columns of a logical tile; a seed's numbers depend on it
@@ -67,19 +61,14 @@ def _tasks(values: Mapping[str, Any], machine: Machine) -> int:
     return int(values["tasks"] or machine.tasks(tiles, TILES_A_TASK[machine.backend]))
 
 
-def add_tiles(
-    backend: str, size: int, seed: int, tiles: Rows, band: int = BAND
-) -> tuple[list[float], list[float]]:
-    """Return for each tile the sum of its part of `(x + 1)[::2, ::2]`, and that of its x.
-
-    A larger `band` has the threads of one process wait less often for the GIL.
-    """
+def add_tiles(backend: str, size: int, seed: int, tiles: Rows) -> tuple[list[float], list[float]]:
+    """Return for each tile the sum of its part of `(x + 1)[::2, ::2]`, and that of its x."""
     import numpy as np
 
     if backend == "cupy":
         return _add_tiles_cupy(size, seed, tiles)
     across = math.ceil(size / TILE)
-    buffer = np.empty(band * TILE)
+    buffer = np.empty(BAND * TILE)
     strided, everything = [], []
     for tile in range(*tiles):
         height = min(TILE, size - tile // across * TILE)
@@ -88,8 +77,8 @@ def add_tiles(
         stream = np.random.Generator(np.random.SFC64(own))
         strided.append(0.0)
         everything.append(0.0)
-        for first in range(0, height, band):
-            rows = min(band, height - first)
+        for first in range(0, height, BAND):
+            rows = min(BAND, height - first)
             x = stream.standard_normal(out=buffer[: rows * width]).reshape(rows, width)
             x += MEAN
             strided[-1] += float((x[::2, ::2] + 1).sum())
@@ -216,103 +205,4 @@ PRESET = Preset(
     compute=compute,
     estimate=_estimate,
     units={"numbers_per_s": "/s"},
-)
-
-
-def compare(job: Job) -> Outcome:
-    """Measure each kind of hardware in turn; CPUs always, on the workers' hosts."""
-    every, first = job.workers, job.workers[:1]
-    one_a_host = tuple({each.host: each for each in every}.values())
-    rows = [
-        _measured(job, "one CPU core", first, partial(on_cores, 1), 4),
-        _measured(job, "all CPU cores", one_a_host, partial(on_cores, None), 64),
-    ]
-    if job.backend == "cupy":
-        on_gpu = partial(add_tiles, "cupy", SIZE)
-        rows.append(_measured(job, "one GPU", first, on_gpu, 2_000))
-        if len(every) > 1:
-            name = f"all {len(every)} GPU workers"
-            rows.append(_measured(job, name, every, on_gpu, 2_000 * len(every)))
-    for row in rows:
-        row["speed_up"] = row["numbers_per_s"] / rows[0]["numbers_per_s"]
-    return Outcome(
-        {"rows": rows, "expression": "(x + 1)[::2, ::2].sum(), x normal(10, 1) float64"},
-        Figure(
-            "bar",
-            "numbers drawn and added",
-            "numbers/s",
-            labels=tuple(row["name"] for row in rows),
-            y=tuple(row["numbers_per_s"] for row in rows),
-            logarithmic=True,
-        ),
-    )
-
-
-def _measured(
-    job: Job,
-    name: str,
-    workers: tuple[RunWorker, ...],
-    do: Callable[[int, Rows], Any],
-    first_tiles: int,
-) -> dict[str, Any]:
-    """Return one row: short runs of a few tiles for the rate, then one of about so many seconds.
-
-    `do` does a span of tiles with a seed, as a task on each of the workers.
-    """
-
-    def timed(tiles: int) -> float:
-        started = time.perf_counter()
-        futures = [
-            job.on(worker, do, job["seed"], span)
-            for worker, span in zip(workers, cut((0, tiles), len(workers)), strict=False)
-        ]
-        job.wait(futures, name)
-        return time.perf_counter() - started
-
-    timed(first_tiles)
-    rate = first_tiles / timed(first_tiles)
-    tiles = max(1, min(_tiles(SIZE), round(rate * job["seconds"])))
-    elapsed_s = timed(tiles)
-    numbers = min(tiles * TILE**2, SIZE**2)
-    return {
-        "name": name,
-        "numbers": numbers,
-        "elapsed_s": elapsed_s,
-        "numbers_per_s": numbers / elapsed_s,
-        "two_terabytes_s": SIZE**2 / numbers * elapsed_s,
-        "extrapolated": numbers < SIZE**2,
-    }
-
-
-def on_cores(cores: int | None, seed: int, tiles: Rows) -> None:
-    """Do these tiles with NumPy on so many cores of this host; None is all that it may use."""
-    with ThreadPoolExecutor(1, initializer=_run_anywhere) as pool:
-        cores = cores or len(pool.submit(os.sched_getaffinity, 0).result())
-    with ThreadPoolExecutor(cores, initializer=_run_anywhere) as pool:
-        add = partial(add_tiles, "numpy", SIZE, seed, band=TILE)
-        list(pool.map(add, cut(tiles, 4 * cores)))
-
-
-def _run_anywhere() -> None:
-    """Let this thread run on all cores, also where its worker is kept near a GPU."""
-    os.sched_setaffinity(0, range(os.cpu_count() or 1))
-
-
-def _estimate_of_compare(values: Mapping[str, Any], machine: Machine) -> Memory:
-    """A tile for each core of a host, with its part that is summed; on a GPU next to nothing."""
-    cores = max(machine.threads, os.cpu_count() or 1)
-    return Memory(0 if machine.backend == "cupy" else cores * 12 * TILE**2)
-
-
-COMPARE = Preset(
-    name="compare",
-    summary="the 2 TB expression on one CPU core, all of them, one GPU and all GPUs",
-    parameters=(
-        Parameter("seconds", float, 2.0, "that each should take", minimum=0.05, maximum=3600),
-        Parameter("seed", int, 0, "of the random streams", minimum=0, maximum=2**63 - 1),
-    ),
-    compute=compare,
-    estimate=_estimate_of_compare,
-    units={"elapsed_s": "s", "numbers_per_s": "/s", "two_terabytes_s": "s", "speed_up": "×"},
-    draws=True,
 )

@@ -25,14 +25,12 @@ BUILT_IN = {
     "smoke": "smoke:PRESET",
     "svd": "svd:PRESET",
     "random-sum": "random_sum:PRESET",
-    "compare": "random_sum:COMPARE",
     "mean": "mean:PRESET",
     "matmul": "matmul:PRESET",
     "convert": "convert:PRESET",
     "transfer": "transfer:PRESET",
     "torch": "torch:PRESET",
     "dataframe": "dataframe:PRESET",
-    "polars": "dataframe:POLARS",
     "gridsearch": "gridsearch:PRESET",
 }
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 HOST_SHARE = 0.5  # of a CPU worker's memory limit, for its tasks; Dask spills from 0.6 on
 DEVICE_SHARE = 0.85  # of the free device memory; the rest is for fragmentation
 MOST_NAMES = 4  # of workers that a message lists
-LIBRARIES = ("dask", "distributed", "numpy", "cupy", "cudf", "cuml", "torch", "pandas", "polars")
+LIBRARIES = ("dask", "distributed", "numpy", "cupy", "cudf", "cuml", "torch", "pandas")
 CUPY = Library(
     "cupy", "pip install 'gputui[cuda13]'   (or gputui[cuda12] for an older driver)", ("cupy",)
 )
@@ -41,7 +41,6 @@ PACKAGES = {
     "cupy": "cupy-cuda13x[ctk]",
     "cudf": "cudf-cu13",
     "dask_cudf": "dask-cudf-cu13",
-    "cudf_polars": "cudf-polars-cu13",
     "cuml": "cuml-cu13",
 }
 

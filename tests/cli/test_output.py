@@ -27,7 +27,7 @@ def test_a_folder_for_arrays_is_not_made_before_there_are_any(tmp_path: Path) ->
     [
         ("smoke", "--save", "smoke keeps no arrays; it gives its result (also with --json)\n"),
         ("smoke", "--figure", "smoke draws no figure; it gives its result (also with --json)\n"),
-        ("compare", "--save", "it gives its result (also with --json), a figure (--figure)\n"),
+        ("torch", "--save", "it gives its result (also with --json), a figure (--figure)\n"),
         ("MINE", "--save", 'if it does, declare it: Preset(…, arrays=("x",))\n'),
         ("MINE", "--figure", "if it does, declare it: Preset(…, draws=True)\n"),
     ],

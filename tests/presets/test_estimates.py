@@ -1,7 +1,6 @@
 """What presets say that they take, next to what the processes of their workers took."""
 
 import importlib
-import os
 import subprocess
 import sys
 import time
@@ -123,43 +122,27 @@ def test_the_estimate_of_random_sum_is_what_a_task_takes() -> None:
     assert 0.9 * peak <= estimate <= 2 * peak, peak
 
 
-def test_the_estimate_of_compare_is_what_a_core_takes_times_the_cores() -> None:
-    tiles = (0, 8 * (os.cpu_count() or 1))
-    peak = peak_of(lambda: random_sum.on_cores(None, 0, tiles))
-    estimate = presets.get("compare").estimate
-    assert estimate
-    found = estimate({}, Machine("numpy", 1, 1, ROOM)).peak_bytes
-    assert 0.9 * peak <= found <= 2 * peak, peak
-
-
-@pytest.mark.parametrize(
-    ("name", "call", "given"),
-    [("torch", "train('numpy', {}, 1, 0)", {"size": size}) for size in (1_024, 2_048, 3_072)]
-    + [
-        ("polars", "answer('numpy', Tables('polars', 0, {0}), 0, (0, {0}))", {"rows": rows})
-        for rows in (10**6, 10**7)
-    ],
-)
-def test_an_estimate_is_what_the_process_takes(name: str, call: str, given: dict[str, int]) -> None:
-    """torch's and polars' allocations are their own: a process that has used them shows them."""
-    pytest.importorskip(name)
-    estimate = presets.get(name).estimate
-    assert estimate
+@pytest.mark.parametrize("size", [1_024, 2_048, 3_072])
+def test_the_estimate_of_torch_is_what_the_process_takes(size: int) -> None:
+    """Its allocations are its own: a process that has used them shows them."""
+    pytest.importorskip("torch")
     code = f"""
 from pathlib import Path
-from gputui.presets.{estimate.__module__.rpartition(".")[2]} import *
+from gputui.presets.torch import train
 
 def kibibytes(field):
     status = Path("/proc/self/status").read_text()
     return int(status.partition(f"{{field}}:")[2].split()[0])
 
-{call.format(64)}
+train("numpy", 64, 1, 0)
 Path("/proc/self/clear_refs").write_text("5")  # its peak from here on, see proc(5)
 before = kibibytes("VmRSS")
-{call.format(*given.values())}
+train("numpy", {size}, 1, 0)
 print(kibibytes("VmHWM") - before)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
     peak = int(done.stdout) * 1024
-    found = estimate(given, Machine("numpy", 1, 1, ROOM)).peak_bytes
+    estimate = presets.get("torch").estimate
+    assert estimate
+    found = estimate({"size": size}, Machine("numpy", 1, 1, ROOM)).peak_bytes
     assert 0.9 * peak <= found <= 2 * peak, peak

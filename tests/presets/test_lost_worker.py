@@ -21,16 +21,13 @@ SMALL: dict[str, dict[str, Any]] = {
     "convert": {"mebibytes": 16},
     "transfer": {"mebibytes": 16},
     "dataframe": {"rows": 2_000_000},
-    "polars": {"rows": 2_000_000},
     "gridsearch": {"rows": 4_000},
-    "compare": {"seconds": 0.1},
 }
 SAME = {
     "svd": "singular_values",
     "random-sum": "sum",
     "mean": "mean",
     "dataframe": "regions",
-    "polars": "regions",
     "gridsearch": "scores",
 }
 """What of a result does not depend on how fast it went."""

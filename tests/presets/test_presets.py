@@ -77,18 +77,6 @@ def test_dataframe_is_what_pandas_finds_in_any_partitions(execute: Any, partitio
     np.testing.assert_array_equal(found.to_numpy(), expected.to_numpy())
 
 
-@pytest.mark.parametrize("rows", [1, 250_000])
-def test_polars_is_what_pandas_finds(execute: Any, rows: int) -> None:
-    result = execute("polars", rows=rows, least=0).result
-    orders = dataframe.Tables("pandas", seed=0, rows=rows).orders((0, rows))
-    regions = (orders.customer % dataframe.SHOPS % len(dataframe.REGIONS)).map(
-        dict(enumerate(dataframe.REGIONS))
-    )
-    expected = orders.groupby(regions)["amount"].agg(total="sum", count="count")
-    found = pd.DataFrame(result["regions"]).set_index("region")
-    pd.testing.assert_frame_equal(found, expected, check_names=False, check_like=True)
-
-
 def test_orders_are_spread_evenly_and_every_customer_has_one_region() -> None:
     tables = dataframe.Tables("pandas", seed=5, rows=400_000)
     orders, people = tables.orders((0, 400_000)), tables.people((0, tables.customers))
@@ -124,13 +112,6 @@ def test_many_candidates_are_a_line_over_the_power_of_ten_and_few_are_bars() -> 
     assert (few.kind, many.kind) == ("bar", "line")
     assert many.x[0] == pytest.approx(-3)
     assert many.x[-1] == pytest.approx(3)
-
-
-@pytest.mark.slow
-def test_compare_measures_cores_and_says_what_is_extrapolated(execute: Any) -> None:
-    rows = execute("compare", seconds=0.05).result["rows"]
-    assert [row["name"] for row in rows] == ["one CPU core", "all CPU cores"]
-    assert all(row["extrapolated"] and row["two_terabytes_s"] > row["elapsed_s"] for row in rows)
 
 
 def test_torch_finds_the_weights_or_is_said_to_be_missing(execute: Any) -> None:
