@@ -13,7 +13,6 @@ from gputui.demo.cluster import Demo
 from gputui.errors import HeadError, UsageError
 from gputui.model.snapshot import HostState, RunState, Snapshot, WorkerState
 from gputui.protocol.frontend import (
-    Adapt,
     AddWorkers,
     CancelRun,
     Done,
@@ -170,14 +169,6 @@ def test_a_restarted_host_restarts_its_workers_only(calm: Timelapse) -> None:
     restarted = {"cluster", *(f"node-02:gpu{number}" for number in range(4))}
     calm.until(lambda _: {e.subject for e in calm.events if e.kind == "restarted"} == restarted)
     calm.until(lambda s: s.workers_up == 8)
-
-
-def test_an_adaptive_cluster_shrinks_without_work_and_grows_with_it(calm: Timelapse) -> None:
-    for run in calm.until(lambda snapshot: snapshot.runs).runs:
-        calm.request(CancelRun(0, run.id))
-    calm.request(Adapt(0, 3, 8))
-    calm.until(lambda snapshot: len(snapshot.workers) == 3)
-    calm.until(lambda snapshot: len(snapshot.workers) == 8)
 
 
 def test_a_run_is_started_and_cancelled(calm: Timelapse) -> None:

@@ -116,7 +116,7 @@ MESSAGES = {
         "AgentEnding"
     ),
     "frontend": (
-        "Attach AwaitWorkers Scale RetireWorkers AddWorkers Restart Adapt ChangeHosts "
+        "Attach AwaitWorkers Scale RetireWorkers AddWorkers Restart ChangeHosts "
         "RetryHosts StartRun CancelRun KeepWatching ReportRun SubscribeLogs Answer Stop Attached "
         "SchedulerReady SnapshotTaken HistoryTaken EventHappened Asked Previewed Settled "
         "Done Cancelled Stopping Stopped"

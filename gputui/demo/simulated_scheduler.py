@@ -188,6 +188,5 @@ class SimulatedScheduler:
             tasks=sum(run.total for run in self.runs),
             queued=queued,
             clients=1 + len(self.runs),
-            adaptive_target=queued + sum(w.stage is not None for w in self.workers.values()),
             spans=tuple(spans),
         )

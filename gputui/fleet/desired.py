@@ -1,8 +1,7 @@
 """The desired workers, by number and place: each request makes a new `Desired` of the last.
 
-`AdaptiveBounds` makes such requests by itself, as the work asks for them. `decide` compares a
-`Desired` with what runs: a preview on the screen and the change itself come from it, and deciding
-again after its changes came about changes nothing. Pure.
+`decide` compares a `Desired` with what runs: a preview on the screen and the change itself come
+from it, and deciding again after its changes came about changes nothing. Pure.
 """
 
 import re
@@ -12,9 +11,6 @@ from dataclasses import dataclass, replace
 
 from gputui.model.hosts import Host
 from gputui.model.plan import Changes, HostCapacity, WorkerSpec, usual_workers, workers_of
-
-LOOKS = 3
-"""Source: distributed's `adaptive.wait-count` (2026.8)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,32 +87,6 @@ def keep(desired: Desired, names: Iterable[str]) -> Desired:
     """Leave these running for the results they hold."""
     names = frozenset(names)
     return replace(desired, kept=desired.kept | names, held_back=desired.held_back - names)
-
-
-class AdaptiveBounds:
-    """Grows at once, and shrinks where `LOOKS` in a row ask for fewer, between bounds."""
-
-    def __init__(self, minimum: int, maximum: int) -> None:
-        self.bounds = (minimum, maximum)
-        self._lower: list[int] = []
-
-    def wanted(self, target: int, now: int) -> int:
-        """Return the desired number, given the scheduler's `target` and the present number.
-
-        >>> adaptive = AdaptiveBounds(1, 8)
-        >>> [adaptive.wanted(target, 4) for target in (20, 2, 0, 2)]
-        [8, 4, 4, 2]
-        """
-        minimum, maximum = self.bounds
-        target = min(max(target, minimum), maximum)
-        if target >= now or now > maximum:
-            self._lower.clear()
-            return target
-        self._lower.append(target)
-        if len(self._lower) < LOOKS:
-            return now
-        most, self._lower = max(self._lower), []
-        return most
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from gputui.errors import HeadError
 from gputui.fleet import desired
 from gputui.fleet.addresses import LOOPBACK
 from gputui.fleet.deploy.start_agent import Opener
-from gputui.fleet.desired import AdaptiveBounds, Desired
+from gputui.fleet.desired import Desired
 from gputui.fleet.fleet import Fleet
 from gputui.fleet.stages import FleetSettings
 from gputui.folders import runtime_folder
@@ -88,7 +88,6 @@ class Head:
         self.simulated = simulated
         self.cluster_id = config.cluster_id
         self.started_at = time.time()
-        self.adaptive: AdaptiveBounds | None = None
         self.kept = False
         """Whether it outlives its last screen also without workers."""
         hosts = parse_hosts(config.hosts_text, config.hosts_source or "hosts", members)
@@ -198,15 +197,9 @@ class Head:
                 for frontend in self.server.frontends:
                     frontend.send(ready)
                 self.fleet_changed()
-            case Counts(adaptive_target=target):
+            case Counts():
                 self.fleet.worker_table.count(message)
                 self._spans = message.spans
-                if self.adaptive is not None:
-                    wanted = self.fleet.desired.workers
-                    now = len(self.fleet.worker_table.staying) if wanted is None else wanted
-                    then = self.adaptive.wanted(target, now)
-                    if then != now:
-                        self.fleet.set_desired(desired.scale(self.fleet.desired, then))
             case RetiredByClient(names):
                 text = f"a Dask client retired {', '.join(names)}"
                 self.tell(Severity.INFO, "cluster", "scaled", text)
@@ -318,7 +311,6 @@ class Head:
             runs=self.runs.statuses,
             spans=spans,
             wanted_workers=self.fleet.desired.workers,
-            adaptive=self.adaptive.bounds if self.adaptive else None,
             sessions=tuple(sorted(self.sessions, key=lambda each: each.attached_at)),
             reason=self.end_reason,
             lacking=self.fleet.free_gpus.lacking,

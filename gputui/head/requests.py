@@ -13,7 +13,7 @@ from typing import Any
 
 from gputui.errors import HeadError
 from gputui.fleet import desired
-from gputui.fleet.desired import AdaptiveBounds, Desired
+from gputui.fleet.desired import Desired
 from gputui.groups import members
 from gputui.head.head import Head
 from gputui.head.server import Answering, FrontendConnection
@@ -21,7 +21,6 @@ from gputui.model.hosts import Host, parse_hosts
 from gputui.model.plan import Changes
 from gputui.model.snapshot import HostState, Session, Severity, WorkerState
 from gputui.protocol.frontend import (
-    Adapt,
     AddWorkers,
     Answer,
     AwaitWorkers,
@@ -83,8 +82,6 @@ def _enough(head: Head, workers: int | None) -> bool:
     wanted = head.fleet.desired.workers if workers is None else workers
     if wanted is not None and len(head.fleet.worker_table.up) >= wanted:
         return True
-    if head.adaptive and wanted is not None and wanted <= head.adaptive.bounds[1]:
-        return False  # as many may come
     watched = not head.fleet.scheduler_wanted.is_set()
     return (watched or head.scheduler.started is not None) and head.fleet.settled
 
@@ -127,7 +124,6 @@ def _change(
 ) -> Reply:
     if request.preview:
         return _previewed(head, request.request, head.fleet.preview(wanted), more)
-    head.adaptive = None
     if event:
         head.tell(Severity.INFO, "cluster", "scaled", event)
     changes = head.fleet.set_desired(wanted)
@@ -140,19 +136,6 @@ async def _restart(head: Head, request: Restart) -> Reply:
     head.fleet.worker_table.restart(names)
     text = f"{len(names)} workers restart"
     head.tell(Severity.INFO, "cluster", "restarted", f"{text}: {', '.join(names)}")
-    return Done(request.request, text)
-
-
-async def _adapt(head: Head, request: Adapt) -> Reply:
-    if request.on and not 0 <= request.minimum <= request.maximum:
-        bounds = f"bounds {request.minimum} to {request.maximum}"
-        raise HeadError(f"{bounds}: the lower one comes first")
-    head.adaptive = None
-    if request.on:
-        head.adaptive = AdaptiveBounds(request.minimum, request.maximum)
-    bounds = f"between {request.minimum} and {request.maximum} workers"
-    text = f"adaptive: {bounds}" if request.on else "no longer adaptive"
-    head.tell(Severity.INFO, "cluster", "scaled", text)
     return Done(request.request, text)
 
 
@@ -296,7 +279,6 @@ HANDLERS: Mapping[type, Callable[[Head, Any], Coroutine[Any, Any, Reply]]] = {
     RetireWorkers: _retire,
     AddWorkers: _add,
     Restart: _restart,
-    Adapt: _adapt,
     ChangeHosts: _change_hosts,
     RetryHosts: _retry,
     CancelRun: _cancel_run,

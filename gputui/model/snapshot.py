@@ -373,8 +373,6 @@ class Snapshot:
     """Tasks that ended since the last snapshot (a bounded sample)."""
     wanted_workers: WorkerNumber | None = None
     """None is: as many as the hosts give."""
-    adaptive: tuple[WorkerNumber, WorkerNumber] | None = None
-    """The bounds, when the number of workers follows the work."""
     sessions: Fleet[Session] = ()
     """Who is attached, the first to come first."""
     reason: Document = ""

@@ -103,7 +103,7 @@ def compute(job: Job) -> Outcome:
     joined = chosen.merge(people, on="customer", shuffle_method="tasks", broadcast=False)
     parts = joined.map_partitions(sums, meta={"total": "f8", "count": "i8"})
     table = job.compute(parts, "filter, join, group").groupby(level=0).sum()
-    regions = [
+    regions: list[dict[str, Any]] = [
         {"region": REGIONS[number], "total": float(total), "count": int(count)}
         for number, total, count in table.sort_index().itertuples()
     ]

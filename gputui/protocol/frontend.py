@@ -95,15 +95,6 @@ class Restart(Numbered):
 
 
 @dataclass(frozen=True, slots=True)
-class Adapt(Numbered):
-    """Let the number of workers follow the work between bounds, or stop that."""
-
-    minimum: SignedNumber
-    maximum: SignedNumber
-    on: bool = True
-
-
-@dataclass(frozen=True, slots=True)
 class ChangeHosts(Numbered):
     """Add the hosts of this hosts text, remove those named; `replace` makes the text the whole."""
 
@@ -204,7 +195,6 @@ Request = (
     | RetireWorkers
     | AddWorkers
     | Restart
-    | Adapt
     | ChangeHosts
     | RetryHosts
     | StartRun

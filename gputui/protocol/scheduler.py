@@ -111,7 +111,6 @@ class Counts:
     tasks: Number
     queued: Number
     clients: WorkerNumber
-    adaptive_target: WorkerNumber
     spans: Fleet[TaskSpan] = ()
 
 

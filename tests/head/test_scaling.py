@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from gputui.client.start import HeadProcess
-from gputui.protocol.frontend import Adapt, Previewed, Restart, RetireWorkers, Scale
+from gputui.protocol.frontend import Previewed, Restart, RetireWorkers, Scale
 from tests.clusters import Clusters, LiveCluster
 from tests.head.test_head import client_of
 
@@ -106,22 +106,3 @@ async def test_all_workers_restarted_have_other_processes_and_compute(cluster: L
     )
     async with client_of(cluster) as client:
         assert await client.submit(sum, [1, 2]) == 3
-
-
-async def test_adaptive_follows_the_work_within_its_bounds(cluster: LiveCluster) -> None:
-    await cluster.request(Adapt(0, 1, 3))
-    async with client_of(cluster) as client:
-        slow = client.map(_wait_a_little, range(300))
-        await cluster.until(lambda: len(up(cluster)) == 3)
-        assert len(cluster.workers) == 3
-        await client.cancel(slow)
-        await cluster.until(lambda: len(cluster.workers) == 1)
-    await cluster.request(Adapt(0, 0, 0, on=False))
-    await cluster.until(lambda: cluster.snapshot.adaptive is None)
-
-
-def _wait_a_little(number: int) -> int:
-    import time
-
-    time.sleep(0.3)
-    return number

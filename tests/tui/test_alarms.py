@@ -70,7 +70,7 @@ def test_of_a_silent_host_only_the_silence_is_told() -> None:
 def test_a_narrow_status_line_gives_up_counts_before_alarms(width: int, first: str) -> None:
     hosts = [host(f"h{number}", device(ecc_errors=1)) for number in range(200)]
     watched = Watched()
-    watched.take(snapshot(*hosts, simulated=width == 60, adaptive=(1, 2000)))
+    watched.take(snapshot(*hosts, simulated=width == 60))
     line = whole_fields(status_line(watched, width, paused=False, readonly=False), width)
     text = "".join(part for part, _ in line)
     assert text.startswith(first)

@@ -147,12 +147,12 @@ async def test_the_help_and_the_palette_have_every_command() -> None:
 async def test_a_command_with_an_argument_is_begun_by_the_palette() -> None:
     demo = Demo()
     async with showing(demo, "node-01:gpu0") as pilot:
-        await pilot.press("ctrl+p", *"adaptive", "enter")
+        await pilot.press("ctrl+p", *"remove", "enter")
         await until(pilot, lambda: demo.app.prompt.active)
-        await pilot.press(*"2 4", "enter")
-        await until(pilot, lambda: "idle: stop 6" in seen(pilot))
+        await pilot.press(*"node-02", "enter")
+        await until(pilot, lambda: "Remove node-02" in seen(pilot))
         await pilot.press("y")
-        await until(pilot, lambda: "adaptive 2–4" in seen(pilot))
+        await until(pilot, lambda: "hosts 1/1" in seen(pilot))
 
 
 async def test_a_tiny_terminal_gets_a_summary_and_a_larger_one_the_fleet_again() -> None:

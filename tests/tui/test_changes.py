@@ -7,7 +7,6 @@ import pytest
 
 from gputui.model.snapshot import HostState, Snapshot
 from gputui.protocol.frontend import (
-    Adapt,
     AddWorkers,
     ChangeHosts,
     Previewed,
@@ -39,7 +38,6 @@ def hosts() -> Snapshot:
     [
         ("scale 2", "Scale the cluster to 2", Scale(0, 2)),
         ("scale a max", "Scale a to max", Scale(0, None, "a")),
-        ("adaptive 1 3", "Scale between 1 and 3 workers", Adapt(0, 1, 3)),
         ("retire b", "Retire b:gpu0", RetireWorkers(0, ("b:gpu0",))),
         ("start b", "Start workers on b:gpu1", AddWorkers(0, ("b:gpu1",))),
         ("restart a:gpu1", "Restart a:gpu1?", Restart(0, ("a:gpu1",))),
@@ -65,7 +63,6 @@ async def test_a_change_is_shown_and_asked_of_the_head_after_a_yes(
 @pytest.mark.parametrize(
     ("line", "request_"),
     [
-        ("adaptive off", Adapt(0, 0, 0, on=False)),
         ("retry r", RetryHosts(0, ("r",))),
         ("retry", RetryHosts(0)),
     ],

@@ -16,7 +16,6 @@ from tests.tui.test_app import Demo, up
 
 ARGUMENTS = {
     "scale": "3",
-    "adaptive": "1 4",
     "retire": "node-01:gpu0",
     "start": "node-01",
     "restart": "all",

@@ -363,7 +363,6 @@ def count(scheduler: Scheduler, listening_since: float = 0.0) -> Counts:
         tasks=len(scheduler.tasks),
         queued=len(scheduler.queued),
         clients=len(scheduler.clients) - ("fire-and-forget" in scheduler.clients),
-        adaptive_target=scheduler.adaptive_target(),
         spans=scheduler.take_spans(),
     )
 

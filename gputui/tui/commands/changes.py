@@ -12,7 +12,6 @@ from gputui.errors import HeadError
 from gputui.model.slots import Slot, SlotState
 from gputui.model.snapshot import AWAY, HostState, WorkerStatus
 from gputui.protocol.frontend import (
-    Adapt,
     AddWorkers,
     ChangeHosts,
     Done,
@@ -43,7 +42,7 @@ async def _preview(app: Frame, request: Change) -> tuple[str, ...]:
     return preview_lines(previewed, app.watched.workers)
 
 
-async def _do(app: Frame, request: Change | Adapt | Restart | RetryHosts) -> None:
+async def _do(app: Frame, request: Change | Restart | RetryHosts) -> None:
     done = await app.head.request(request)
     app.say(done.text if isinstance(done, Done) else "")
 
@@ -78,27 +77,6 @@ async def _scale_by(app: Frame, more: int) -> None:
     dialog = ScaleDialog(max(0, wanted + more), preview)
     if await app.ask(dialog) == "y":
         await _do(app, Scale(0, dialog.wanted))
-
-
-async def _adaptive(app: Frame, argument: str) -> None:
-    if argument == "off":
-        await _do(app, Adapt(0, 0, 0, on=False))
-        return
-    words = argument.split()
-    if len(words) != 2 or not all(word.isdecimal() for word in words):
-        raise HeadError("write the fewest and the most workers: adaptive 1 8, or off")
-    fewest, most = map(int, words)
-    if fewest > most:
-        raise HeadError("write the fewest workers first, then the most")
-
-    async def preview() -> Sequence[str]:
-        return (
-            *(f"idle: {line}" for line in await _preview(app, Scale(0, fewest))),
-            *(f"busy: {line}" for line in await _preview(app, Scale(0, most))),
-        )
-
-    if await confirm(app, f"Scale between {fewest} and {most} workers?", preview):
-        await _do(app, Adapt(0, fewest, most))
 
 
 def _targets(app: Frame, argument: str = "") -> Sequence[str]:
@@ -283,10 +261,6 @@ COMMANDS = tuple(
         Command(
             "fewer", "Remove workers, after a preview", lambda app: _scale_by(app, -1),
             "minus", unavailable=_no_cluster,
-        ),
-        Command(
-            "adaptive", "Scale with the work, within bounds", _adaptive, "",
-            "FEWEST MOST|off", unavailable=_no_cluster, suggest=lambda _app, _words: ["off"],
         ),
         Command(
             "retire", "Retire workers: move their results, then stop them", _retire, "x", "[NAME…]",

@@ -171,8 +171,6 @@ def status_line(watched: Watched, width: int, *, paused: bool, readonly: bool) -
     if not watched.watching:
         wanted = len(snapshot.workers) if wanted is None else wanted
         counts.append(_count("workers", snapshot.workers_up, wanted))
-    if snapshot.adaptive:
-        counts.append((" adaptive {}–{}".format(*snapshot.adaptive), "accent"))
     then = [counts, _calls(watched)]
     if _width([*parts, *counts, *then[1]]) > width:
         parts, then = parts[1:], then[::-1]
