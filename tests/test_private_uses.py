@@ -54,7 +54,6 @@ PRIVATE = {
         "_current_frames": "documented by Python (sys)",
         "_cluster_info": BOUNDED,  # of distributed's Cluster
         "_loop_runner": BOUNDED,  # of distributed's Cluster
-        "_meta": "documented by Dask (Array)",
         "_replace": "documented by Python (namedtuple)",
         "_repr_mimebundle_": "documented by IPython",
         "_run_exitfuncs": "nothing; a worker ends without exit handlers of tasks (atexit)",
