@@ -16,7 +16,7 @@ from click.shell_completion import CompletionItem
 
 from gputui.cli import completion
 from gputui.cli.completion import of_unnamed, words
-from gputui.errors import UsageError
+from gputui.errors import ExitCode, UsageError
 from gputui.version import __version__
 
 MEANT = {
@@ -187,13 +187,15 @@ def carried_out_in(module: str) -> Callable[[Callable[[], None]], Callable[..., 
     def declared(command: Callable[[], None]) -> Callable[..., int]:
         @functools.wraps(command)
         def carry_out(*given: Any, **options: Any) -> int:
-            done = getattr(import_module(f"gputui.cli.{module}"), command.__name__)(
-                *given, **options
-            )
-            if isinstance(done, Coroutine):
-                from asyncio import run
+            function = getattr(import_module(f"gputui.cli.{module}"), command.__name__)
+            try:
+                done = function(*given, **options)
+                if isinstance(done, Coroutine):
+                    from asyncio import run
 
-                done = run(done)
+                    done = run(done)
+            except BrokenPipeError:  # nobody reads its output any more: click would exit with 1
+                done = ExitCode.DONE
             return int(done)
 
         return carry_out

@@ -1,5 +1,7 @@
 """Where a result may be written: found out before anything starts."""
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +17,16 @@ from gputui.runs.output import checked
 from gputui.runs.preset_run import write
 from gputui.runs.script_run import workers
 from gputui.tui.rendering.figures import figure_text
+
+
+def test_output_that_nobody_reads_is_no_error() -> None:
+    read, written = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "gputui", "help", "how-it-works"]
+    environ = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    done = subprocess.run(command, stdout=written, stderr=subprocess.PIPE, env=environ, check=True)
+    os.close(written)
+    assert done.stderr == b""
 
 
 def test_a_folder_for_arrays_is_not_made_before_there_are_any(tmp_path: Path) -> None:
