@@ -199,6 +199,13 @@ def test_a_record_that_no_run_wrote_is_passed_over(state: Path, wrong: dict[str,
     assert list_runs(as_json=False) == 0
 
 
+def test_a_pipe_in_the_place_of_a_record_is_not_waited_for(state: Path) -> None:
+    kept, pipe = begun(), begun("matmul").folder / records.FILE
+    pipe.unlink()
+    os.mkfifo(pipe)
+    assert [run.id for run in records.recorded()] == [kept.id]
+
+
 def test_arrays_are_saved_block_by_block(tmp_path: Path) -> None:
     x = np.arange(12.0).reshape(4, 3)
     u = da.from_array(x, chunks=(3, 2))

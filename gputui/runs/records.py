@@ -318,6 +318,8 @@ def find(id_: str) -> RunRecord:
 def _read(path: Path) -> RunRecord | None:
     import msgspec  # hosts are without it, and tasks there may import gputui.runs
 
+    if not path.is_file():  # one that is a pipe would be waited for
+        return None
     try:
         fields = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
         if "failure" not in fields and fields.get("error_type"):  # up to 0.2.0: as a text
