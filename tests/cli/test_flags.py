@@ -116,7 +116,8 @@ def test_so_many_gpus_of_each_host_that_never_add_up_are_refused(kind: str) -> N
 
 
 def test_memory_that_must_be_free_may_be_less_than_a_worker_needs() -> None:
-    prepared("hosts.txt", "--exec", "--memory-free", "10MiB")
+    _, order, *_ = prepared("hosts.txt", "--exec", "--memory-free", "10MiB")
+    assert order.memory_free_bytes == 10 * 2**20
 
 
 def test_a_seed_of_a_preset_is_said_to_be_its_parameter() -> None:
