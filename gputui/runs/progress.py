@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from gputui.model.plain_text import safe
 from gputui.model.snapshot import Snapshot, TaskGroupStatus
 from gputui.presets import RunProgress
+from gputui.protocol.programs import is_program
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -90,7 +91,8 @@ class TaskCounts:
     """Counts a stage by the scheduler's tasks, where its futures do not.
 
     A script's computation is unknown, and a Dask collection is one future for its client.
-    Snapshots count all tasks on the cluster; those of the stage are in groups that are new.
+    Snapshots count all tasks on the cluster; those of the stage are in groups that are new. While
+    several runs compute, nobody knows whose those are.
     """
 
     def __init__(self) -> None:
@@ -99,16 +101,20 @@ class TaskCounts:
         self._there: Mapping[str, TaskGroupStatus] = {}
         self._totals: dict[str, int] = {}
         """Of each new group, also of one that the scheduler has forgotten since."""
+        self._shared = False
+        """Whether another run computed during this stage."""
 
     def begin(self) -> None:
         """Count from here on."""
         if self._before is not None:
             self._before = frozenset(self._there)
-        self._totals = {}
+        self._totals, self._shared = {}, False
 
     def looked(self, snapshot: Snapshot) -> None:
         """Take the counts of a snapshot."""
         self._there = {group.name: group for group in snapshot.groups}
+        going_on = [run for run in snapshot.runs if not run.state.ended]
+        self._shared |= sum(not is_program(run.preset) for run in going_on) > 1
         if self._before is None:
             self._before = frozenset(self._there)
         for name in self._there.keys() - self._before:
@@ -117,7 +123,7 @@ class TaskCounts:
     def shown(self, step: RunProgress) -> RunProgress:
         """Return a stage with its futures counted or, of a single one, the tasks behind it."""
         total = sum(self._totals.values())
-        if step.total > 1 or total <= 1:
+        if step.total > 1 or total <= 1 or self._shared:
             return step
         there = [self._there[name] for name in self._totals if name in self._there]
         left = sum(group.total - group.finished for group in there)

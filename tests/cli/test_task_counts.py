@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from gputui.model.snapshot import Snapshot, TaskGroupStatus
+from gputui.model.snapshot import RunState, RunStatus, Snapshot, TaskGroupStatus
 from gputui.presets import RunProgress
 from gputui.runs.progress import TaskCounts
 from tests.tui.build import snapshot as built
@@ -29,6 +29,25 @@ def test_what_was_there_before_is_not_counted() -> None:
     tasks.begin()
     tasks.looked(with_groups(old={"memory": 5}, new={"memory": 3}, next={"processing": 2}))
     assert counts(tasks) == (0, 2)
+
+
+def test_tasks_are_not_counted_while_another_run_computes_on_the_cluster() -> None:
+    tasks, own, other = TaskCounts(), *(run(name) for name in ("svd", "matmul"))
+    program, there = run("exec:train.py"), with_groups(new={"memory": 1, "waiting": 2})
+    tasks.looked(replace(with_groups(), runs=(own,)))
+    tasks.looked(replace(there, runs=(own, program)))
+    assert counts(tasks) == (1, 3)
+    tasks.looked(replace(there, runs=(own, other)))
+    tasks.looked(replace(there, runs=(own,)))
+    assert counts(tasks) == (0, 1)
+    tasks.begin()
+    tasks.looked(replace(with_groups(next={"processing": 2}), runs=(own,)))
+    assert counts(tasks) == (0, 2)
+
+
+def run(preset: str) -> RunStatus:
+    """Return a run that goes on."""
+    return RunStatus(preset, preset, (), RunState.RUNNING, 0.0)
 
 
 def test_tasks_that_the_scheduler_has_forgotten_are_done() -> None:
