@@ -20,7 +20,7 @@ from typing import Any
 
 from gputui.errors import HeadError, RunError
 from gputui.presets import RunCancelledError, RunProgress
-from gputui.protocol.frontend import ToFrontend
+from gputui.protocol.frontend import AwaitWorkers, Settled, ToFrontend
 from gputui.protocol.programs import (
     PIECE_BYTES,
     WINDOW_BYTES,
@@ -109,6 +109,12 @@ class RunningProgram:
         placed = await self._connection.request(self._order)
         assert isinstance(placed, Placed)
         self._places = placed.places
+        told, settled = self._ongoing.settled, await self._connection.request(AwaitWorkers(0, 0))
+        assert isinstance(settled, Settled)
+        self._ongoing.settled = settled
+        for host in settled.failed_hosts:
+            if host.name not in {each.name for each in told.failed_hosts}:
+                warn(f"{host.name}: {host.reason}")
         self._ongoing.recorder.uuids = {uuid for each in placed.places for uuid in each.uuids}
         self._running = {each.program for each in placed.places}
         self._ongoing.progressed(RunProgress("running", 0, 0))

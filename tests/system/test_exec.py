@@ -124,6 +124,16 @@ def test_a_program_runs_without_a_gpu_only_where_none_is_asked_for(gputui: Comma
         assert "Error" not in done.stderr
 
 
+def test_a_host_that_failed_is_named_where_the_others_suffice(gputui: Command) -> None:
+    hosts = "localhost;nowhere.invalid"
+    done = gputui(hosts, "--exec", "-n", "4", "--json", "--", "true")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("nowhere.invalid: ") == 1, done.stderr
+    (failed,) = json.loads(done.stdout)["failed_hosts"]
+    assert failed["host"] == "nowhere.invalid"
+    assert failed["reason"] in done.stderr
+
+
 @pytest.mark.slow
 def test_what_cannot_be_had_is_said_with_what_to_write(gputui: Command) -> None:
     for words, said in (
