@@ -58,7 +58,7 @@ CPUS = 128
 MEMORY_BYTES = 2 * 2**40
 LINES_KEPT = 200
 STAGES = (HostState.RESOLVING, HostState.CONNECTING, HostState.AUTHENTICATING)
-STAGE_S = (0.1, 1.0)
+STAGE_S = (0.1, 0.6)
 """The shortest and the longest time that a stage takes, at a pace of 1."""
 
 
@@ -163,7 +163,7 @@ class SimulatedAgent:
 
     async def _tell(self, configure: Configure, channel: TypedChannel[FromAgent, ToAgent]) -> None:
         """Send facts, then telemetry at every interval; hosts are out of step with each other."""
-        await asyncio.sleep(self.rng.uniform(0.2, 0.9) * self.pace)
+        await asyncio.sleep(self.rng.uniform(0.1, 0.5) * self.pace)
         interval_s = configure.telemetry_interval_s
         self.introduce()
         self.say(self.telemetry())
