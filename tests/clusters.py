@@ -101,8 +101,6 @@ class LiveCluster:
 
 @dataclass
 class Clusters:
-    """Starts clusters, and ends them after the test."""
-
     live: list[LiveCluster] = field(default_factory=list)
     heads: list[HeadProcess] = field(default_factory=list)
 

@@ -41,7 +41,6 @@ class Disk:
         patch.setattr("builtins.open", self._open_file)
 
     def fail_at(self, number: int | None, *, stays_full: bool = False, power: bool = False) -> None:
-        """Count from 0 again, and fail at this call."""
         self.fails_at, self.stays_full, self.loses_power = number, stays_full, power
         self.calls.clear()
 

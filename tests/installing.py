@@ -76,7 +76,6 @@ class Empty:
         return path
 
     def run(self, *command: str) -> str:
-        """Run a command to its end, and return what it printed."""
         done = subprocess.run(command, env=self.environ, capture_output=True, text=True)
         if done.returncode:
             last = (done.stderr or done.stdout).strip().splitlines()[-1:]
@@ -85,7 +84,6 @@ class Empty:
 
 
 def main() -> int:
-    """Print the table; returns whether a row failed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", metavar="3.N", help="this version of Python alone")
     only = parser.parse_args().only
@@ -168,7 +166,6 @@ def demo_s(empty: Empty, command: list[str]) -> tuple[float, float]:
 
 
 def cpu_s() -> float:
-    """Return the CPU seconds of all children that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 

@@ -32,7 +32,6 @@ async def nothing_left(cluster_id: str, bound_s: float = 20) -> None:
 
 
 async def ended(pid: int, bound_s: float = 20) -> None:
-    """Wait until a process has ended: one that was killed takes a moment for it."""
     async with asyncio.timeout(bound_s):
         while lives(pid):
             await asyncio.sleep(0.05)
@@ -47,12 +46,10 @@ def lives(pid: int) -> bool:
 
 
 def parent_of(pid: int) -> int:
-    """Return the pid of a process's parent."""
     return int(_status(pid)[1])
 
 
 def command_of(pid: int) -> list[str]:
-    """Return a process's argv."""
     return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
 
 

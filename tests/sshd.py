@@ -80,7 +80,6 @@ class SshHosts:
         return "".join(f"{host.name} {options}".strip() + "\n" for host in self.hosts)
 
     def make_keys(self) -> None:
-        """Make the client's and the hosts' keys."""
         for path in (self.client_key, self.host_key):
             key = asyncssh.generate_private_key("ssh-ed25519")
             path.touch(0o600)
@@ -141,7 +140,6 @@ class SshHosts:
             )
 
     def stop(self) -> None:
-        """End every sshd, and the sessions it has forked."""
         for process in self.processes:
             for pid in (process.pid, *_descendants(process.pid)):
                 with contextlib.suppress(ProcessLookupError):
@@ -177,19 +175,16 @@ class AsyncsshServer:
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
 
     def start(self, address: str = "127.0.0.1") -> None:
-        """Listen on a port of its own choice."""
         self._thread.start()
         self.port = self._call(self._listen(address))
 
     def stop(self) -> None:
-        """Close every connection and end the thread."""
         self._call(self._close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
     def drop_connections(self) -> None:
-        """Cut every connection, as a network does."""
         self._call(self._drop())
 
     def _call(self, coroutine):
@@ -435,7 +430,6 @@ class Namespaces(SshHosts):
         _ip(f"link set {self.device(host)} up")
 
     def ip(self, host: SshHost, command: str) -> None:
-        """Run an `ip` command in a host's namespace."""
         _ip(f"-n {self.namespace(host)} {command}")
 
     @contextlib.contextmanager
@@ -474,7 +468,6 @@ class Namespaces(SshHosts):
         return self.rules(host, rules)
 
     def processes_of(self, host: SshHost) -> list[int]:
-        """Return the pids of all that runs in a host's namespace."""
         return [int(pid) for pid in _ip(f"netns pids {self.namespace(host)}").split()]
 
     def destroy(self) -> None:
@@ -535,7 +528,6 @@ def separate_privileges() -> None:
 
 
 def wait_for_ssh(hosts: SshHosts, host: SshHost) -> None:
-    """Wait until an sshd says its version; raises with its log when it does not."""
     ends_at = time.monotonic() + START_S
     while time.monotonic() < ends_at:
         with (
@@ -550,7 +542,6 @@ def wait_for_ssh(hosts: SshHosts, host: SshHost) -> None:
 
 
 def _descendants(pid: int) -> list[int]:
-    """Return the pids below a process."""
     found = []
     with contextlib.suppress(OSError):
         for task in Path(f"/proc/{pid}/task").iterdir():

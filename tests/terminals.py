@@ -84,28 +84,22 @@ class Window:
 
     @property
     def text(self) -> str:
-        """What is seen."""
         return self.tmux.run("capture-pane", "-p", "-t", self.name)
 
     @property
     def everything(self) -> str:
-        """What is seen, and what has scrolled away."""
         return self.tmux.run("capture-pane", "-p", "-S", "-", "-t", self.name)
 
     def press(self, *keys: str) -> None:
-        """Press keys by tmux's names of them: `Enter`, `C-p`, `q`."""
         self.tmux.run("send-keys", "-t", self.name, *keys)
 
     def type(self, text: str) -> None:
-        """Type a text as it is."""
         self.tmux.run("send-keys", "-t", self.name, "-l", text)
 
     def sees(self, *texts: str) -> None:
-        """Wait until all texts are seen."""
         wait(lambda: all(text in self.text for text in texts), f"{texts} in\n", lambda: self.text)
 
     def finds(self, pattern: str) -> str:
-        """Wait until a pattern is seen, and return what matches it."""
         found: list[str] = []
         wait(
             lambda: found.extend(re.findall(pattern, self.text)) or found,
@@ -154,7 +148,6 @@ class Pty:
         ioctl(self.terminal, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
 
     def type(self, keys: bytes) -> None:
-        """Type keys as a terminal sends them."""
         os.write(self.terminal, keys)
 
     def read(self, seconds: float = 0.0) -> bytes:
@@ -167,7 +160,6 @@ class Pty:
 
     @property
     def resident_mib(self) -> float:
-        """How much memory the command holds."""
         pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
@@ -178,7 +170,6 @@ class Pty:
         return os.waitstatus_to_exitcode(status)
 
     def kill(self) -> None:
-        """End the command where it still runs."""
         with contextlib.suppress(ProcessLookupError, ChildProcessError, OSError):
             os.kill(self.pid, signal.SIGKILL)
             self.close()
@@ -197,7 +188,6 @@ class Emulated(Pty):
 
     @property
     def text(self) -> str:
-        """What is seen."""
         return "\n".join(self.screen.display)
 
     def resize(self, columns: int, lines: int) -> None:
@@ -212,11 +202,9 @@ class Emulated(Pty):
         return fresh
 
     def sees(self, *texts: str) -> None:
-        """Read until all texts are seen."""
         self._until(lambda: all(text in self.text for text in texts), f"{texts} in\n")
 
     def sees_not(self, text: str) -> None:
-        """Read until a text is not seen."""
         self._until(lambda: text not in self.text, f"no {text} in\n")
 
     def _until(self, holds: Callable[[], object], what: str) -> None:

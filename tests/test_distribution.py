@@ -25,7 +25,6 @@ MANUAL = f"gputui-{__version__}.data/data/share/man/man1/gputui.1"
 
 
 def built(builder: type, folder: Path) -> Path:
-    """Build a distribution of this checkout."""
     (path,) = builder(str(ROOT)).build(directory=str(folder))
     return Path(path)
 

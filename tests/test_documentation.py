@@ -37,7 +37,6 @@ def fenced(text: str, kind: str = "") -> list[str]:
 
 
 def inline(text: str) -> list[str]:
-    """Return what stands in backticks outside of blocks."""
     return re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S))
 
 
@@ -49,7 +48,6 @@ def typed(text: str) -> Iterator[list[str]]:
 
 
 def commands(group: click.Group, before: str = "") -> Iterator[tuple[str, click.Command]]:
-    """Yield every command with its name."""
     for name, command in group.commands.items():
         if isinstance(command, click.Group):
             yield from commands(command, f"{name} ")
@@ -57,7 +55,6 @@ def commands(group: click.Group, before: str = "") -> Iterator[tuple[str, click.
 
 
 def flags() -> set[str]:
-    """Return every option of every command."""
     found = {
         option
         for _, command in commands(gputui)

@@ -159,7 +159,6 @@ def lost(names: str, found: object) -> list[str]:
 
 
 def commands(group: click.Group, before: str = "") -> Iterator[tuple[str, click.Command]]:
-    """Yield every command with its name."""
     for name, command in group.commands.items():
         if isinstance(command, click.Group):
             yield from commands(command, f"{name} ")

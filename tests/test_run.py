@@ -35,7 +35,6 @@ def client() -> Iterator[Client]:
 
 
 def doing(compute: Any, **parameters: int) -> Preset:
-    """Return a preset of this function."""
     given = tuple(Parameter(name, int, value, "") for name, value in parameters.items())
     return Preset("made", "for a test", given, compute)
 
@@ -160,8 +159,6 @@ def test_a_task_that_fails_is_one_error_that_names_it(client: Client) -> None:
 
 
 class Adder:
-    """A callable without a name."""
-
     def __call__(self, n: int) -> int:
         return n + 1
 

@@ -91,21 +91,17 @@ class Timelapse:
         raise AssertionError
 
     def request(self, request: Request) -> object:
-        """Have the head carry something out."""
         return self.run(self.link.request(request))
 
     @property
     def snapshot(self) -> Snapshot | None:
-        """The newest snapshot."""
         found = (m.snapshot for m in reversed(self.messages) if isinstance(m, SnapshotTaken))
         return next(found, None)
 
     @property
     def events(self) -> list[Event]:
-        """What happened."""
         return [m.event for m in self.messages if isinstance(m, EventHappened)]
 
     def close(self) -> None:
-        """End the cluster."""
         self.run(self.link.close())
         self.loop.close()

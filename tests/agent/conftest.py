@@ -29,7 +29,6 @@ class FakeNvml:
         self.path = path
 
     def set(self, **machine: Any) -> None:
-        """Take these as the machine's GPUs from now on."""
         draft = self.path.with_suffix(".new")
         draft.write_text(json.dumps(machine))
         draft.replace(self.path)

@@ -100,7 +100,6 @@ class Driver:
         await nothing_left(self.cluster_id, BOUND_S)
 
     async def shut_down(self) -> None:
-        """End the agent, and wait until nothing is left of it."""
         self.send(Shutdown(2.0))
         await self.end_of_stream()
         await self.relay.wait()
@@ -117,7 +116,6 @@ class Driver:
         await self.relay.wait()
 
     def started(self) -> WorkerStarted:
-        """Return the first start of a worker that was seen."""
         return next(each for each in self.seen if isinstance(each, WorkerStarted))
 
 
@@ -138,7 +136,6 @@ def fork_order(scratch: Path) -> ForkWorker:
 
 
 async def start_worker(driver: Driver, scheduler: Any, *specs: WorkerSpec) -> None:
-    """Start workers and wait until they have registered."""
     one, credentials = scheduler
     driver.send(credentials)
     driver.send(StartWorkers(specs or (spec(),), one.address, "127.0.0.1"))

@@ -106,7 +106,6 @@ async def test_a_crashed_worker_comes_back_and_says_why_it_went(up: Driver) -> N
 
 
 def hoard() -> int:
-    """Hold a GiB until this process is ended."""
     held = b"x" * 2**30
     time.sleep(600)
     return len(held)

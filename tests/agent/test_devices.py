@@ -15,7 +15,6 @@ SOMEBODY = DeviceProcess(0, Owner.OTHER, "bob", "python train.py", None)
 
 
 def gpus() -> list[Gpu]:
-    """Return the fake machine's GPUs."""
     return Nvml.open().gpus(lambda pid: replace(SOMEBODY, pid=pid))[0]
 
 

@@ -23,8 +23,6 @@ def reader(nvml, watching) -> TelemetryReader:
 
 
 class Clock:
-    """A clock that is set by hand."""
-
     now_s = 100.0
 
     def __call__(self) -> float:

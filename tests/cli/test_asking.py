@@ -47,14 +47,12 @@ class Asked:
         self.until(b": ")
 
     def until(self, words: bytes) -> None:
-        """Read until the terminal has shown these words."""
         while words not in self.seen:
             ready, _, _ = select.select([self.terminal], [], [], BOUND_S)
             assert ready, self.seen
             self.seen += self.terminal.read(1000) or b""
 
     def close(self) -> None:
-        """End the process and its terminal."""
         self.process.kill()
         self.process.wait()
         self.terminal.close()
@@ -62,7 +60,6 @@ class Asked:
 
     @property
     def echoes(self) -> bool:
-        """Whether the terminal shows what is typed."""
         return bool(termios.tcgetattr(self.its)[3] & termios.ECHO)
 
 

@@ -16,7 +16,6 @@ RUN = "20260102-030405-svd-abcd"
 
 
 def completed(line: str, runtime: Path) -> list[str]:
-    """Return what the last word of a line is completed to."""
     words = line.split(" ")
     done = subprocess.run(
         [sys.executable, "-m", "gputui"],

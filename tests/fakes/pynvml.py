@@ -70,8 +70,6 @@ for name, code in CODES.items():
 
 @dataclass
 class Instance:
-    """A MIG instance."""
-
     uuid: str = ""
     name: str = "NVIDIA H200 MIG 1g.18gb"
     memory_mib: int = 16384
@@ -87,8 +85,6 @@ class Instance:
 
 @dataclass
 class Gpu(Instance):
-    """A whole GPU."""
-
     name: str = "NVIDIA H200"
     memory_mib: int = 143771
     used_mib: int = 4

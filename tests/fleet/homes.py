@@ -26,12 +26,10 @@ class Home:
 
     @property
     def path(self) -> Path:
-        """The home folder."""
         return self.folder / "home"
 
     @property
     def ssh(self) -> Path:
-        """Its ~/.ssh."""
         return self.path / ".ssh"
 
     def write_etc(self, name: str, text: str) -> None:
@@ -47,7 +45,6 @@ class Home:
         env: Mapping[str, str] | None = None,
         bound_s: float = 110,
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command inside; `network` False is loopback only."""
         mine = {"HOME": str(self.path), "PYTHONPATH": str(REPOSITORY)}
         return subprocess.run(
             [*self.inside(network), *map(str, command)],

@@ -22,7 +22,6 @@ def cut(one: SimulatedFleet, host: str) -> None:
 
 
 def die(one: SimulatedFleet, host: str) -> None:
-    """End an agent with its workers."""
     one.agent(host).end()
 
 
@@ -46,7 +45,6 @@ def crash(one: SimulatedFleet, host: str) -> None:
 
 
 def scale(one: SimulatedFleet, workers: int) -> None:
-    """Want another number."""
     one.fleet.set_desired(desired.scale(one.fleet.desired, workers))
 
 

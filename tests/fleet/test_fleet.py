@@ -184,7 +184,6 @@ async def test_a_crash_is_an_event_with_its_cause(begin: Begin) -> None:
 
 
 def refused(one: SimulatedFleet, host: str) -> str:
-    """Return why a host is refused, "" while it is not."""
     status = next(status for status in one.fleet.host_statuses if status.name == host)
     return status.reason if status.state is HostState.FAILED else ""
 

@@ -9,8 +9,6 @@ from gputui.fleet.ssh.connection import STDERR_BYTES_PER_S, SshStream
 
 
 class Flood:
-    """A stderr without end."""
-
     def __init__(self) -> None:
         self.read_bytes = 0
 

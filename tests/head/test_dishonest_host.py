@@ -115,7 +115,6 @@ class Watched:
         await self.cluster.request(ChangeHosts(0, f"{LIAR} python={script}"))
 
     async def end(self) -> None:
-        """Remove the host again; all others are as they were."""
         await self.cluster.request(ChangeHosts(0, remove=(LIAR,)))
         await self.cluster.until(lambda: self.host(LIAR) is None)
         assert set(states(self.cluster).values()) == {HostState.READY}

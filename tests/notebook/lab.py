@@ -68,7 +68,6 @@ def gpus(folder: Path, number: int) -> Iterator[dict[str, str]]:
 
 
 def write_notebook(path: Path, cells: Sequence[str]) -> None:
-    """Write a notebook with these cells."""
     import nbformat
 
     made = [nbformat.v4.new_code_cell(text, id=f"cell-{i}") for i, text in enumerate(cells)]
@@ -79,7 +78,6 @@ def write_notebook(path: Path, cells: Sequence[str]) -> None:
 
 @contextlib.contextmanager
 def jupyterlab(folder: Path, env: dict[str, str], theme: str = "light") -> Iterator[str]:
-    """Serve a folder; yield the URL."""
     settings = folder / ".jupyter/lab/user-settings/@jupyterlab/apputils-extension"
     settings.mkdir(parents=True)
     for name, given in {
@@ -113,7 +111,6 @@ def _url(runtime: Path) -> str:
 
 
 def until(holds: Callable[[], Any], what: str, bound_s: float = BOUND_S) -> Any:
-    """Return what a condition comes to, once it holds."""
     end = time.monotonic() + bound_s
     while not (found := holds()):
         assert time.monotonic() < end, f"not within {bound_s:g} s: {what}"
@@ -150,7 +147,6 @@ def page(folder: Path, url: str, notebook: str) -> Iterator[Any]:
 
 
 def run(page: Any, command: str, arguments: dict[str, Any] | None = None) -> None:
-    """Carry out a command of JupyterLab."""
     page.wait_for_function("c => window.jupyterapp?.commands.isEnabled(c)", arg=command)
     page.evaluate(
         "([c, a]) => void window.jupyterapp.commands.execute(c, a)", [command, arguments or {}]

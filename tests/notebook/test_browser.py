@@ -56,19 +56,16 @@ def url(folder: Path) -> Iterator[str]:
 
 
 def execute(shown: Any, cell: int) -> None:
-    """Execute a cell."""
     shown.click(f".jp-InputPrompt >> nth={cell}")
     run(shown, "notebook:run-cell")
 
 
 def says(shown: Any, selector: str, text: str) -> None:
-    """Wait until an element has this text."""
     holds = "([at, text]) => document.querySelector(at)?.textContent === text"
     shown.wait_for_function(holds, arg=[selector, text], timeout=MOST_MS)
 
 
 def send(folder: Path, signal_: signal.Signals) -> None:
-    """Send the kernels a signal."""
     for pid in marked(f"XDG_RUNTIME_DIR={folder}"):
         if "ipykernel_launcher" in command_of(pid):
             os.kill(pid, signal_)

@@ -64,7 +64,6 @@ class Kernel:
         self.client.wait_for_ready(timeout=BOUND_S)
 
     def run(self, code: str) -> str:
-        """Execute a cell; return what it printed, and what it shows as HTML."""
         said: list[str] = []
 
         def hook(message: dict[str, Any]) -> None:

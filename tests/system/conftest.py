@@ -41,11 +41,9 @@ class Command:
     started: list["subprocess.Popen[str]"] = field(default_factory=list)
 
     def words(self, *arguments: str) -> list[str]:
-        """Return the words that run the command with these arguments."""
         return [*self.before, sys.executable, "-m", "gputui", *arguments]
 
     def start(self, *arguments: str, **more: Any) -> "subprocess.Popen[str]":
-        """Start the command."""
         return self.start_other(*self.words(*arguments), **more)
 
     def start_other(self, *words: str, **more: Any) -> "subprocess.Popen[str]":
@@ -65,7 +63,6 @@ class Command:
     def __call__(
         self, *arguments: str, timeout_s: float = 90
     ) -> "subprocess.CompletedProcess[str]":
-        """Run the command to its end."""
         return self.run_other(*self.words(*arguments), timeout_s=timeout_s)
 
     def run_other(
@@ -83,7 +80,6 @@ class Command:
         return subprocess.CompletedProcess(words, process.returncode, out, err)
 
     def json(self, *arguments: str) -> Any:
-        """Run the command to its good end, and return the object that it printed."""
         done = self(*arguments, "--json", "--quiet")
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
@@ -131,7 +127,6 @@ class Command:
 
 
 def found(find: Callable[[], Found | None], why: Callable[[], str] = lambda: "") -> Found:
-    """Return the first thing found that counts as true; fail after the bound."""
     end = time.monotonic() + BOUND_S
     while not (it := find()):
         assert time.monotonic() < end, why() or f"not found within {BOUND_S} s"
@@ -142,7 +137,6 @@ def found(find: Callable[[], Found | None], why: Callable[[], str] = lambda: "")
 def wait_until(
     holds: Callable[[], object], bound_s: float = BOUND_S, why: Callable[[], str] = lambda: ""
 ) -> None:
-    """Wait until a condition holds; fail after the bound."""
     end = time.monotonic() + bound_s
     while not holds():
         assert time.monotonic() < end, why() or f"not within {bound_s} s"

@@ -45,12 +45,10 @@ def running_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
 
 
 def last_run(command: Command) -> Any:
-    """Return the record of the newest run."""
     return json.loads(command("runs", "show", "last", "--json").stdout)
 
 
 def log_of_last_run(command: Command) -> str:
-    """Return the log of the newest run."""
     folder = command.folder / "state" / "gputui" / "runs" / last_run(command)["id"]
     return (folder / "log.txt").read_text()
 

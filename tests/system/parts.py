@@ -64,7 +64,6 @@ class Run:
         return self.process.returncode, out, err
 
     def assert_nothing_left(self) -> None:
-        """Wait until no process of the cluster is left."""
         left = partial(parts_of, self.cluster_id)
         wait_until(lambda: not any(left().values()), GONE_S, lambda: f"left: {left()}")
 

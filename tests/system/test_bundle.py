@@ -62,7 +62,6 @@ def test_a_bundle_of_a_real_cluster_has_stacks_and_none_of_the_planted_secrets(
 
 
 def texts(path: Path) -> list[str]:
-    """Return what the files of a bundle hold."""
     with tarfile.open(path) as bundle:
         files = [bundle.extractfile(each) for each in bundle]
         return [file.read().decode() for file in files if file]

@@ -49,7 +49,6 @@ def attached_in(tmux: Tmux, lab: Command) -> Window:
 
 
 def left_running(screen: Window) -> None:
-    """Leave the screen, and the cluster running."""
     screen.press("q")
     screen.sees("leave it running")
     screen.press("l")
@@ -57,7 +56,6 @@ def left_running(screen: Window) -> None:
 
 
 def stopped(screen: Window) -> None:
-    """Leave the screen, and stop the cluster."""
     screen.press("q")
     screen.sees("stop it")
     screen.press("s")
@@ -159,7 +157,6 @@ def test_a_screen_takes_up_a_cluster_that_is_started_again_elsewhere(
 
 
 def listed(gputui: Command) -> dict[str, Any]:
-    """Return what is listed of the only cluster."""
     (cluster,) = json.loads(gputui("ls", "--json").stdout)
     return dict(cluster)
 

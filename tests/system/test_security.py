@@ -48,7 +48,6 @@ class Live:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
-    """A cluster of this machine."""
     with a_command(tmp_path_factory.mktemp("security")) as command:
         command.env["SSH_AUTH_SOCK"] = "/nowhere/agent.sock"
         yield started(command, HOST)
@@ -58,7 +57,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
 def wide_cluster(
     tmp_path_factory: pytest.TempPathFactory, namespace_hosts: Namespaces
 ) -> Iterator[Live]:
-    """A cluster of hosts on a network."""
     with a_command(tmp_path_factory.mktemp("wide")) as command:
         command.env |= namespace_hosts.environment
         hosts = namespace_hosts.text("gpus=none workers=1 nthreads=1 memory=512MiB")
@@ -176,7 +174,6 @@ def mode(path: Path) -> int:
 
 
 def written(cluster: Live) -> list[Path]:
-    """Return all files and folders that the cluster has made."""
     places = (cluster.command.runtime, cluster.command.folder)
     return [path for place in places for path in place.rglob("*")]
 

@@ -41,23 +41,19 @@ class StillLink:
         self._queue: asyncio.Queue[ToFrontend] = asyncio.Queue()
 
     async def request(self, message: Request) -> Reply:
-        """Remember a request and give the reply that was set."""
         self.asked.append(message)
         if isinstance(self.reply, Refused):
             raise HeadError(self.reply.reason)
         return self.reply
 
     def send(self, message: FromFrontend) -> None:
-        """Remember a message."""
         self.sent.append(message)
 
     async def messages(self) -> AsyncIterator[ToFrontend]:
-        """Yield what was put."""
         while True:
             yield await self._queue.get()
 
     def put(self, *messages: ToFrontend) -> None:
-        """Tell the screen something."""
         for message in messages:
             self._queue.put_nowait(message)
 
@@ -80,11 +76,9 @@ class Still:
         return self.link
 
     def log(self, worker: str, *lines: str) -> None:
-        """Let a worker print lines."""
         self.link.put(LogLines(worker, lines, EPOCH))
 
     def happen(self, number: int, subject: str, text: str, severity: str = "info") -> None:
-        """Let something happen."""
         event = Event(number, EPOCH + number, Severity(severity), subject, "told", text)
         self.link.put(EventHappened(event))
 
@@ -110,12 +104,10 @@ async def showing(
 
 
 async def sees(pilot: "Pilot[int]", *texts: str) -> None:
-    """Wait until all texts are on the screen."""
     await until(pilot, lambda: all(text in seen(pilot) for text in texts))
 
 
 async def sees_not(pilot: "Pilot[int]", *texts: str) -> None:
-    """Wait until none of the texts is on the screen."""
     await until(pilot, lambda: not any(text in seen(pilot) for text in texts))
 
 

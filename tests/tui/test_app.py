@@ -40,7 +40,6 @@ class Demo:
 
 
 async def up(pilot: "Pilot[int]") -> None:
-    """Wait until GPUs are shown."""
     await until(pilot, lambda: "node-01:gpu0" in seen(pilot))
 
 

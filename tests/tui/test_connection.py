@@ -24,7 +24,6 @@ class CutLink(StillLink):
         self._queue.put_nowait(None)
 
     async def messages(self) -> AsyncIterator[ToFrontend]:
-        """Yield what was put, until the cut."""
         while (message := await self._queue.get()) is not None:
             yield message
 
@@ -37,7 +36,6 @@ class Heads:
         self.app = ScreenApp(self.open, clock=lambda: EPOCH)
 
     async def open(self) -> CutLink:
-        """Return the next link, or raise why there is none."""
         opened = self._opened.pop(0)
         if isinstance(opened, HeadError):
             raise opened

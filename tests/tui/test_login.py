@@ -41,7 +41,6 @@ class LostLogin:
 
     @property
     def asks(self) -> bool:
-        """Whether the question is in sight."""
         return isinstance(self.app.screen, QuestionDialog)
 
     async def _open(self) -> StillLink:
@@ -65,7 +64,6 @@ class Link(StillLink):
         self._lasts = lasts
 
     async def messages(self):
-        """Yield what was put."""
         yield await self._queue.get()
         if self._lasts:
             await asyncio.Event().wait()

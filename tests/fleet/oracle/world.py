@@ -142,7 +142,6 @@ class World:
         return self.folder / "keys"
 
     def create(self) -> None:
-        """Make keys and programs, and start the servers and an agent."""
         self.folder.chmod(0o755)
         self.keys.mkdir()
         (self.folder / "authorized").mkdir()
@@ -162,12 +161,10 @@ class World:
         self._start_master()
 
     def destroy(self) -> None:
-        """End the servers, the agents and the connection that is held open."""
         subprocess.run(["ssh", "-S", self.words["master"], "-O", "exit", "gpu-p"])
         self.hosts.stop()
 
     def fill(self, text: str) -> str:
-        """Replace the words of a row's text."""
         text = re.sub(
             r"\{hashed (\S+)\}", lambda found: hashed(found[1], b"0123456789abcdefghij"), text
         )
@@ -303,7 +300,6 @@ class World:
             (self.folder / name).chmod(0o755)
 
     def _start(self, name: str, address: str) -> None:
-        """Start an sshd with a host key of its own."""
         host = SshHost(f"gpu-{name}", address, 22, "root")
         settings = SETTINGS.get(name, "").format(folder=self.folder)
         config = self.folder / f"sshd-{name}"
@@ -381,33 +377,26 @@ class Rounds(asyncssh.SSHServer):
     """Lets in who answers each of several rounds of questions."""
 
     def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
-        """Start with the first round."""
         self._left = 0
 
     def begin_auth(self, username: str) -> bool:
-        """Ask for a login; let a guest in without one."""
         self._rounds = 5 if username == "bob" else 3
         return username != "guest"
 
     def public_key_auth_supported(self) -> bool:
-        """Let no key in."""
         return False
 
     def connection_requested(self, *_: object) -> bool:
-        """Be a jump host."""
         return True
 
     def kbdint_auth_supported(self) -> bool:
-        """Let answers in."""
         return True
 
     def get_kbdint_challenge(self, username: str, lang: str, submethods: str) -> Any:
-        """Return the first question."""
         self._left = self._rounds
         return "", "", "", [("Password: ", False)]
 
     def validate_kbdint_response(self, username: str, responses: Any) -> Any:
-        """Return the next question, until all were answered."""
         self._left -= 1
         if list(responses) != [PASSWORD]:
             return False
@@ -430,7 +419,6 @@ def _public(path: Path) -> str:
 
 
 def environment(answers: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """Return what has ssh ask `askpass`."""
     named = {f"ANSWER_{kind.upper().replace('-', '_')}": text for kind, text in answers.items()}
     return {
         **named,
