@@ -103,6 +103,12 @@ async def showing(
         yield pilot
 
 
+async def press(pilot: "Pilot[int]", keys: Iterable[str], *texts: str) -> None:
+    """Press keys, and wait until all texts are on the screen."""
+    await pilot.press(*keys)
+    await sees(pilot, *texts)
+
+
 async def sees(pilot: "Pilot[int]", *texts: str) -> None:
     await until(pilot, lambda: all(text in seen(pilot) for text in texts))
 

@@ -48,8 +48,7 @@ def in_dialog(pilot: "Pilot[int]") -> bool:
 
 
 async def test_the_fleet_shows_every_gpu_with_its_state() -> None:
-    demo = Demo()
-    async with showing(demo, "node-01:gpu0") as pilot:
+    async with showing(Demo(), "node-01:gpu0") as pilot:
         rows = [f"gpu{gpu}" for gpu in range(4)] * 2
         await until(pilot, lambda: re.findall(r"(?m)^  (gpu\d) [●○◐] ", seen(pilot)) == rows)
         assert "SIMULATED" in seen(pilot)
@@ -99,8 +98,7 @@ async def test_a_link_that_can_never_open_ends_the_screen_at_once() -> None:
 
 
 async def test_a_read_only_screen_changes_nothing() -> None:
-    demo = Demo(readonly=True)
-    async with showing(demo, "node-01:gpu0") as pilot:
+    async with showing(Demo(readonly=True), "node-01:gpu0") as pilot:
         await pilot.press("minus")
         await until(pilot, lambda: "read-only" in seen(pilot))
         assert not in_dialog(pilot)
@@ -118,8 +116,7 @@ async def test_a_paused_screen_draws_nothing_new_and_goes_on_afterwards() -> Non
 
 
 async def test_zooming_leads_from_gpus_over_hosts_to_cells_and_says_where_it_ends() -> None:
-    demo = Demo()
-    async with showing(demo, "node-01:gpu0") as pilot:
+    async with showing(Demo(), "node-01:gpu0") as pilot:
         await pilot.press("Z")
         await until(pilot, lambda: "host zoom" in seen(pilot))
         await pilot.press("Z")

@@ -7,7 +7,7 @@ from gputui.protocol.frontend import Answer, Asked, Previewed
 from gputui.tui import dialogs
 from gputui.tui.dialogs import QuestionDialog
 from tests.tui.build import device, host, snapshot, worker
-from tests.tui.still import Still, sees, showing, until
+from tests.tui.still import Still, press, sees, showing, until
 
 HOST_KEY = Asked(7, "gpu-b", "host-key", "ED25519 SHA256:abc\nIs this the host?", secret=False)
 PASSWORD = Asked(8, "gpu-c", "password", "alice@gpu-c's password", secret=True)
@@ -38,8 +38,7 @@ async def test_what_is_typed_ahead_of_the_line_belongs_to_it() -> None:
 async def test_what_is_deleted_right_before_enter_is_not_submitted() -> None:
     on = still()
     async with showing(on, "h:gpu0") as pilot:
-        await pilot.press("slash", *"gpu01")
-        await sees(pilot, "0 of 1 GPU")
+        await press(pilot, ["slash", *"gpu01"], "0 of 1 GPU")
         for key in "backspace", "enter":
             on.app.post_message(Key(key, None))
         await until(pilot, lambda: not on.app.prompt.active)
@@ -73,8 +72,7 @@ async def test_what_is_typed_behind_the_key_that_closes_a_dialog_is_for_the_view
     on = still()
     on.link.reply = Previewed(0, (), (), "")
     async with showing(on, "h:gpu0") as pilot:
-        await pilot.press(opens)
-        await sees(pilot, DIALOGS[opens])
+        await press(pilot, [opens], DIALOGS[opens])
         for key in "escape", "2", "slash", "h", "escape", "6":
             on.app.post_message(Key(key, key if len(key) == 1 else None))
         await until(pilot, lambda: on.app.current == "runs")
@@ -95,8 +93,7 @@ async def test_a_password_is_typed_unseen() -> None:
     async with on.app.run_test(size=(80, 24)) as pilot:
         on.link.put(PASSWORD)
         await sees(pilot, "alice@gpu-c's password", "answer")
-        await pilot.press(*"s3cret")
-        await sees(pilot, "••••••")
+        await press(pilot, [*"s3cret"], "••••••")
         await pilot.press("enter")
         await until(pilot, lambda: answers(on) == [Answer(8, "s3cret")])
 
@@ -116,8 +113,7 @@ async def test_questions_are_asked_one_after_the_other() -> None:
     async with on.app.run_test(size=(80, 24)) as pilot:
         on.link.put(HOST_KEY, PASSWORD)
         await sees(pilot, "gpu-b", "[n] no")
-        await pilot.press("n")
-        await sees(pilot, "gpu-c")
+        await press(pilot, "n", "gpu-c")
         assert answers(on) == [Answer(7, None)]
 
 

@@ -20,7 +20,7 @@ from gputui.protocol.frontend import (
 from gputui.tui.commands.changes import at_stake
 from gputui.tui.dialogs import Dialog
 from tests.tui.build import GIB, device, host, snapshot, worker
-from tests.tui.still import Still, sees, showing, until
+from tests.tui.still import Still, press, sees, showing, until
 
 
 def hosts() -> Snapshot:
@@ -53,8 +53,7 @@ async def test_a_change_is_shown_and_asked_of_the_head_after_a_yes(
     on = Still(hosts())
     on.link.reply = Previewed(0, (), (), "this and that")
     async with showing(on, "a:gpu0", size=(100, 30)) as pilot:
-        await pilot.press("colon", *line, "enter")
-        await sees(pilot, title)
+        await press(pilot, ["colon", *line, "enter"], title)
         assert request_ not in on.link.asked
         await pilot.press("y")
         await until(pilot, lambda: request_ in on.link.asked)
@@ -81,8 +80,7 @@ async def test_the_hosts_file_is_read_again_whole(tmp_path: Path) -> None:
     on.link.attached = replace(on.link.attached, hosts_source=str(path))
     on.link.reply = Previewed(0, (), (), "remove b, add c")
     async with showing(on, "a:gpu0", size=(120, 30)) as pilot:
-        await pilot.press(*":reload", "enter")
-        await sees(pilot, "remove b, add c")
+        await press(pilot, [*":reload", "enter"], "remove b, add c")
         await pilot.press("y")
         wanted = ChangeHosts(0, "a\nc gpus=0\n", replace=True)
         await until(pilot, lambda: wanted in on.link.asked)
@@ -92,8 +90,7 @@ async def test_keys_work_on_what_is_marked() -> None:
     on = Still(hosts())
     on.link.reply = Previewed(0, (), (), "this and that")
     async with showing(on, "a:gpu0", size=(100, 30)) as pilot:
-        await pilot.press("j", "space", "j", "j", "space")
-        await sees(pilot, "2 marked")
+        await press(pilot, ["j", "space", "j", "j", "space"], "2 marked")
         for key, asked in (
             ("x", RetireWorkers(0, ("a:gpu0", "b:gpu0"))),
             ("R", Restart(0, ("a:gpu0", "b:gpu0"))),
@@ -115,20 +112,17 @@ async def test_one_worker_less_is_one_less_than_desired_once_that_is_a_number() 
             await pilot.press("escape")
         on.link.put(SnapshotTaken(replace(coming, sequence=2, wanted_workers=8)))
         await until(pilot, lambda: on.app.watched.snapshot.wanted_workers == 8)
-        await pilot.press("minus")
-        await sees(pilot, "7 workers   (+ -")
+        await press(pilot, ["minus"], "7 workers   (+ -")
 
 
 async def test_a_mistyped_command_is_answered_with_what_may_be_meant() -> None:
-    on = Still(hosts())
-    async with showing(on, "a:gpu0", size=(100, 30)) as pilot:
+    async with showing(Still(hosts()), "a:gpu0", size=(100, 30)) as pilot:
         for line, *told in (
             ("sclae 3", "no command 'sclae'; did you mean scale?"),
             ("xyzzy", "no command 'xyzzy'; ^p finds one"),
             ("re", "re may be redraw,", "retire, restart"),  # and more once other views are there
         ):
-            await pilot.press("colon", *line, "enter")
-            await sees(pilot, *told)
+            await press(pilot, ["colon", *line, "enter"], *told)
 
 
 def test_what_a_restart_loses_is_told() -> None:

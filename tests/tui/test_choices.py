@@ -5,7 +5,7 @@ import pytest
 from gputui.protocol.frontend import Stop
 from gputui.tui.dialogs import Modal
 from tests.tui.build import device, host, snapshot, worker
-from tests.tui.still import Still, sees, showing, until
+from tests.tui.still import Still, press, showing, until
 
 
 def still() -> Still:
@@ -24,8 +24,7 @@ def still() -> Still:
 async def test_a_choice_is_taken_by_its_key_and_under_the_cursor(keys: tuple[str, ...]) -> None:
     on = still()
     async with showing(on, "gpu0", size=(100, 30)) as pilot:
-        await pilot.press("q")
-        await sees(pilot, "[l] leave it running", "[s] stop it", "[c] cancel")
+        await press(pilot, "q", "[l] leave it running", "[s] stop it", "[c] cancel")
         await pilot.press(*keys)
         await until(pilot, lambda: on.link.asked == [Stop(0)])
 
@@ -34,8 +33,7 @@ async def test_a_choice_is_taken_by_its_key_and_under_the_cursor(keys: tuple[str
 async def test_a_click_takes_the_choice_that_it_hits(text: str) -> None:
     on = still()
     async with showing(on, "gpu0", size=(100, 30)) as pilot:
-        await pilot.press("q")
-        await sees(pilot, text)
+        await press(pilot, "q", text)
         await pilot.click(
             ".choices", offset=("[l] leave it running   [s] stop it   [c]".index(text[:3]) + 4, 0)
         )
@@ -46,12 +44,10 @@ async def test_a_click_takes_the_choice_that_it_hits(text: str) -> None:
 async def test_a_form_is_left_and_run_from_its_line_of_choices() -> None:
     on = still()
     async with showing(on, "gpu0", size=(120, 40)) as pilot:
-        await pilot.press("c")
-        await sees(pilot, "[^r] run", "on 1 worker (cupy)")
+        await press(pilot, "c", "[^r] run", "on 1 worker (cupy)")
         await pilot.press("shift+tab", "enter")
         await until(pilot, lambda: not isinstance(on.app.screen, Modal))
         assert on.link.asked == []
-        await pilot.press("c")
-        await sees(pilot, "[^r] run", "on 1 worker (cupy)")
+        await press(pilot, "c", "[^r] run", "on 1 worker (cupy)")
         await pilot.press("shift+tab", "left", "left", "enter")
         await until(pilot, lambda: [type(each).__name__ for each in on.link.asked] == ["StartRun"])

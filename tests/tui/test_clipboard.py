@@ -10,7 +10,7 @@ import pytest
 from gputui.tui.terminal import refuses_copies
 from tests.terminals import new_tmux
 from tests.tui.build import device, host, snapshot, worker
-from tests.tui.still import Still, sees, showing
+from tests.tui.still import Still, press, showing
 
 LAB = snapshot(host("h", device(0)), workers=(worker(0),))
 
@@ -25,21 +25,16 @@ def _terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_gpus_page_copies_its_uuid() -> None:
     on = Still(LAB)
     async with showing(on, "h:gpu0", size=(100, 24)) as pilot:
-        await pilot.press("j", "y")
-        await sees(pilot, "copied: h:gpu0")
-        await pilot.press("enter")
-        await sees(pilot, "PID")
-        await pilot.press("y")
-        await sees(pilot, "copied: GPU-h-0")
+        await press(pilot, ["j", "y"], "copied: h:gpu0")
+        await press(pilot, ["enter"], "PID")
+        await press(pilot, "y", "copied: GPU-h-0")
         assert on.app.clipboard == "GPU-h-0"
 
 
 async def test_a_terminal_that_takes_no_copies_is_said_to(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "linux")
-    on = Still(LAB)
-    async with showing(on, "h:gpu0", size=(100, 24)) as pilot:
-        await pilot.press("y")
-        await sees(pilot, "not copied, a console has no clipboard: h")
+    async with showing(Still(LAB), "h:gpu0", size=(100, 24)) as pilot:
+        await press(pilot, "y", "not copied, a console has no clipboard: h")
 
 
 @pytest.mark.skipif(not shutil.which("tmux"), reason="tmux is not installed")

@@ -10,7 +10,7 @@ from gputui.model.slots import slots_of
 from gputui.tui.filter import parse
 from gputui.tui.rendering.fleet import FLEET_FIELDS, Look, Row
 from tests.tui.build import GIB, device, host, snapshot, worker
-from tests.tui.still import Still, sees, showing, until
+from tests.tui.still import Still, press, sees, showing, until
 
 
 def cluster(**options: Any) -> Still:
@@ -128,9 +128,6 @@ async def test_sorting_goes_to_the_first_row_and_a_misspelt_column_is_named() ->
 
 
 async def test_a_line_that_is_typed_begins_with_its_mark() -> None:
-    on = cluster()
-    async with showing(on, "gpu0") as pilot:
-        await pilot.press("colon")
-        await sees(pilot, ":command   tab completes")
-        await pilot.press(*"scale 4", "escape", "slash", *"gpu0")
-        await sees(pilot, "\n/gpu0 ")
+    async with showing(cluster(), "gpu0") as pilot:
+        await press(pilot, ["colon"], ":command   tab completes")
+        await press(pilot, [*"scale 4", "escape", "slash", *"gpu0"], "\n/gpu0 ")

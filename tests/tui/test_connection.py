@@ -11,7 +11,7 @@ from gputui.protocol.frontend import SnapshotTaken, SubscribeLogs, ToFrontend
 from gputui.tui import app, attachment
 from gputui.tui.app import ScreenApp
 from tests.tui.build import EPOCH, device, host, snapshot
-from tests.tui.still import StillLink, sees, sees_not, showing, until
+from tests.tui.still import StillLink, press, sees, sees_not, showing, until
 
 GONE = "has ended; its workers end by themselves"
 
@@ -106,8 +106,7 @@ async def test_a_head_that_is_met_again_takes_the_banner_away() -> None:
 async def test_a_head_that_began_anew_may_count_from_one() -> None:
     first, second = CutLink(), head_of("b")
     first.put(SnapshotTaken(replace(fleet("a"), sequence=99)))
-    heads = Heads(first, second)
-    async with showing(heads, "a:gpu0", size=(100, 20)) as pilot:
+    async with showing(Heads(first, second), "a:gpu0", size=(100, 20)) as pilot:
         first.cut()
         await sees(pilot, "▾b")
 
@@ -119,8 +118,7 @@ async def test_a_change_asked_of_a_head_that_is_gone_is_refused() -> None:
         first.cut()
         await sees(pilot, GONE)
         for keys in (("colon", *"scale 3", "enter"), ("R",), ("minus",)):
-            await pilot.press(*keys)
-            await sees(pilot, "the head does not answer")
+            await press(pilot, [*keys], "the head does not answer")
             run = heads.app.registry.by_key("c", "")
             assert run is not None and heads.app.why_not(run)
             assert len(heads.app.screen_stack) == 1
@@ -135,19 +133,16 @@ async def test_a_lost_cluster_is_started_again_with_one_key() -> None:
     heads.app.head._start_again = lambda: (started.append(True), heads._opened.insert(0, second))
     heads._opened += [HeadError("no head answers")] * 30
     async with showing(heads, "a:gpu0", size=(100, 20)) as pilot:
-        await pilot.press("ctrl+n")
-        await sees(pilot, "the cluster is not lost")
+        await press(pilot, ["ctrl+n"], "the cluster is not lost")
         first.cut()
         await sees(pilot, "^n start it again")
-        await pilot.press("ctrl+n")
-        await sees(pilot, "▾b")
+        await press(pilot, ["ctrl+n"], "▾b")
         assert started == [True] and not heads.app.has_class("-lost")
 
 
 async def test_the_logs_of_every_head_that_is_met_are_asked_for() -> None:
     first, second = head_of("a"), head_of("a")
-    heads = Heads(first, second)
-    async with showing(heads, "a:gpu0", size=(100, 20)) as pilot:
+    async with showing(Heads(first, second), "a:gpu0", size=(100, 20)) as pilot:
         assert first.sent == [SubscribeLogs(True)]
         first.cut()
         await until(pilot, lambda: SubscribeLogs(True) in second.sent)

@@ -15,7 +15,7 @@ from gputui.protocol.frontend import SnapshotTaken
 from gputui.protocol.shared import Refused
 from gputui.tui.dialogs.run import RunDialog
 from tests.tui.build import EPOCH, GIB, device, host, snapshot, worker
-from tests.tui.still import Still, seen, sees, sees_not, showing, until
+from tests.tui.still import Still, press, seen, sees, sees_not, showing, until
 
 NASTY = "\x1b[2J\x1b]0;owned\x07\x9b31mred\r\n\x00‮evil‬ 名前🚀 שלום"
 """What a terminal would obey, what turns text around, and what is two cells wide."""
@@ -80,8 +80,7 @@ async def test_a_snapshot_out_of_order_is_let_be() -> None:
 async def test_a_host_that_vanished_takes_its_rows_and_marks_along() -> None:
     on = Still(two_hosts(1))
     async with showing(on, "▾b") as pilot:
-        await pilot.press("G", "space")
-        await sees(pilot, "1 marked")
+        await press(pilot, ["G", "space"], "1 marked")
         on.link.put(SnapshotTaken(two_hosts(2, second=False)))
         await sees_not(pilot, "▾b", "1 marked")
         assert on.app.view is not None and on.app.view.targets()[0].startswith("a")
@@ -109,8 +108,7 @@ async def test_a_storm_of_sizes_ends_in_the_last_one() -> None:
 
 @pytest.mark.parametrize("view", "0123456")
 async def test_three_lines_of_ten_cells_are_enough_to_stay(view: str) -> None:
-    on = Still(two_hosts())
-    async with showing(on, "a:gpu0") as pilot:
+    async with showing(Still(two_hosts()), "a:gpu0") as pilot:
         await pilot.press(view)
         await pilot.resize_terminal(10, 3)
         await sees(pilot, "2 GPUs")
@@ -149,14 +147,10 @@ async def test_a_preset_that_cannot_be_imported_leaves_the_others(
         return get(name)
 
     monkeypatch.setattr(presets, "get", missing)
-    on = Still(two_hosts())
-    async with showing(on, "a:gpu0", size=(120, 40)) as pilot:
-        await pilot.press(*":run svd", "enter")
-        await sees(pilot, "no module named wings")
-        await pilot.press("down")
-        await sees(pilot, "--run random-sum")
-        await pilot.press("escape", "ctrl+p", *"run mean")
-        await sees(pilot, "run mean")
+    async with showing(Still(two_hosts()), "a:gpu0", size=(120, 40)) as pilot:
+        await press(pilot, [*":run svd", "enter"], "no module named wings")
+        await press(pilot, ["down"], "--run random-sum")
+        await press(pilot, ["escape", "ctrl+p", *"run mean"], "run mean")
 
 
 async def test_a_long_reason_is_said_whole_on_a_narrow_terminal() -> None:

@@ -4,7 +4,7 @@ from gputui.tui.commands import Command
 from gputui.tui.dialogs.pages import found
 from gputui.tui.dialogs.run import RunDialog
 from tests.tui.build import device, host, snapshot, worker
-from tests.tui.still import Still, sees, sees_not, showing, until
+from tests.tui.still import Still, press, sees, sees_not, showing, until
 
 
 def command(name: str, does: str = "") -> Command:
@@ -37,10 +37,8 @@ def still() -> Still:
 
 
 async def test_the_palette_says_why_a_command_is_not_to_be_had() -> None:
-    on = still()
-    async with showing(on, "h:gpu0") as pilot:
-        await pilot.press("ctrl+p", *"retry")
-        await sees(pilot, "not now: no host has failed or is silent")
+    async with showing(still(), "h:gpu0") as pilot:
+        await press(pilot, ["ctrl+p", *"retry"], "not now: no host has failed or is silent")
 
 
 async def test_a_preset_in_the_palette_opens_its_form() -> None:
@@ -52,16 +50,12 @@ async def test_a_preset_in_the_palette_opens_its_form() -> None:
 
 
 async def test_a_command_with_nothing_it_needs_is_called_at_once() -> None:
-    on = still()
-    async with showing(on, "h:gpu0", size=(100, 30)) as pilot:
-        await pilot.press("ctrl+p", *"columns", "enter")
-        await sees(pilot, "temperature in °C")
+    async with showing(still(), "h:gpu0", size=(100, 30)) as pilot:
+        await press(pilot, ["ctrl+p", *"columns", "enter"], "temperature in °C")
 
 
 async def test_the_palette_closes_with_its_own_key() -> None:
-    on = still()
-    async with showing(on, "h:gpu0", size=(100, 30)) as pilot:
-        await pilot.press("ctrl+p")
-        await sees(pilot, "find a command")
+    async with showing(still(), "h:gpu0", size=(100, 30)) as pilot:
+        await press(pilot, ["ctrl+p"], "find a command")
         await pilot.press("ctrl+p")
         await sees_not(pilot, "find a command")

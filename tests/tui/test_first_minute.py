@@ -14,7 +14,7 @@ from gputui.errors import UsageError
 from gputui.tui.app import ScreenApp
 from gputui.tui.attachment import OpenConnection
 from tests.tui.build import device, host, snapshot, worker
-from tests.tui.still import Still, seen, sees, sees_not, showing, until
+from tests.tui.still import Still, press, seen, sees, sees_not, showing, until
 
 
 class Started:
@@ -64,8 +64,7 @@ async def test_hosts_of_the_ssh_configuration_are_ticked_and_started(home: Path)
     (home / ".ssh" / "config").write_text("Host gpu-a gpu-b web\n")
     started = Started()
     async with showing(started, "3 to tick") as pilot:
-        await pilot.press("j", "enter")
-        await sees(pilot, "gpu-a", "gpu-b", "web")
+        await press(pilot, ["j", "enter"], "gpu-a", "gpu-b", "web")
         await pilot.press("space", "j", "space", "enter")
         await comes_up(started, pilot, ("ssh", "gpu-a\ngpu-b"))
 
@@ -77,14 +76,10 @@ async def test_a_hosts_file_is_typed_with_tab_and_a_wrong_one_is_asked_for_again
     Path("cluster.txt").write_text("gpu-a\n")
     started = Started()
     async with showing(started, "a hosts file") as pilot:
-        await pilot.press("j", "enter")
-        await sees(pilot, "Which hosts file?")
-        await pilot.press(*"wrong.txt", "enter")
-        await sees(pilot, "no such file", "a hosts file")
-        await pilot.press("j", "enter")
-        await sees(pilot, "Which hosts file?")
-        await pilot.press("c", "tab")
-        await sees(pilot, "cluster.txt")
+        await press(pilot, ["j", "enter"], "Which hosts file?")
+        await press(pilot, [*"wrong.txt", "enter"], "no such file", "a hosts file")
+        await press(pilot, ["j", "enter"], "Which hosts file?")
+        await press(pilot, ["c", "tab"], "cluster.txt")
         await pilot.press("enter")
         await comes_up(started, pilot, ("file", "cluster.txt"))
 
@@ -124,12 +119,10 @@ async def test_what_to_press_next_is_said_until_it_was_pressed_once(tmp_path: Pa
     file = tmp_path / "screen.json"
     for session in range(2):
         on = Still(snapshot(host("h", device()), workers=(worker(),)), hints=True, choices=file)
-        async with on.app.run_test(size=(80, 24)) as pilot:
-            await sees(pilot, "h:gpu0")
+        async with showing(on, "h:gpu0") as pilot:
             if session == 0:
                 await sees(pilot, "c runs a preset on it")
-                await pilot.press("c")
-                await sees(pilot, "--run smoke")
+                await press(pilot, "c", "--run smoke")
                 await pilot.press("escape")
             await sees_not(pilot, "c runs a preset on it")
 
@@ -142,8 +135,7 @@ async def test_the_line_of_keys_always_ends_with_run_command_help_and_quit(width
     on = Still(snapshot(host("h", device()), workers=(worker(),)))
     async with on.app.run_test(size=(width, 24)) as pilot:
         for key in "123456":
-            await pilot.press(key)
-            await sees(pilot, ENDS[width])
+            await press(pilot, [key], ENDS[width])
             assert seen(pilot).splitlines()[-1].rstrip().endswith(ENDS[width])
 
 

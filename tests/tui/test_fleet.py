@@ -19,7 +19,7 @@ from gputui.tui.rendering.fleet import Look, Selection
 from gputui.tui.watched import Watched
 from gputui.tui.widgets import bars
 from tests.tui.build import EPOCH, GIB, device, host, snapshot, worker
-from tests.tui.still import Still, seen, sees, sees_not, showing, until
+from tests.tui.still import Still, press, seen, sees, sees_not, showing, until
 
 
 def two_hosts(**values: object) -> Snapshot:
@@ -38,10 +38,8 @@ def on_cpus() -> Snapshot:
 
 
 async def test_columns_are_picked_from_a_list() -> None:
-    on = Still(two_hosts())
-    async with showing(on, "gpu0", "PWR  °C", size=(120, 30)) as pilot:
-        await pilot.press("C")
-        await sees(pilot, "temperature in °C")
+    async with showing(Still(two_hosts()), "gpu0", "PWR  °C", size=(120, 30)) as pilot:
+        await press(pilot, "C", "temperature in °C")
         await pilot.press("down", "down", "down", "down", "space", "enter")
         await sees_not(pilot, "PWR  °C")
         await sees(pilot, "UTIL")
@@ -52,22 +50,19 @@ async def test_leaving_the_list_of_columns_changes_nothing() -> None:
     async with showing(on, "gpu0", size=(120, 30)) as pilot:
         await pilot.press("C")
         await until(pilot, lambda: isinstance(on.app.screen, Picker))
-        await pilot.press("down", "space", "escape")
-        await sees(pilot, "UTIL", "PWR  °C")
+        await press(pilot, ["down", "space", "escape"], "UTIL", "PWR  °C")
         assert on.app.preferences == Preferences()
 
 
 async def test_theme_zoom_and_columns_are_remembered(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "screen.json"
-    on = Still(two_hosts(), choices=path)
-    async with showing(on, "gpu0", size=(120, 30)) as pilot:
+    async with showing(Still(two_hosts(), choices=path), "gpu0", size=(120, 30)) as pilot:
         await pilot.press("Z", *":columns util mem", "enter", *":theme okabe-ito", "enter")
         await until(pilot, lambda: load(path).theme == "okabe-ito")
     again = Still(two_hosts(), choices=path)
     async with showing(again, "host zoom", size=(120, 30)) as pilot:
         assert again.app.theme == "okabe-ito"
-        await pilot.press("z")
-        await sees(pilot, "UTIL", "MEM")
+        await press(pilot, "z", "UTIL", "MEM")
         await sees_not(pilot, "PWR  °C")
 
 
@@ -94,15 +89,13 @@ async def test_a_choice_that_cannot_be_kept_holds_for_now(tmp_path: Path) -> Non
     (tmp_path / "file").write_text("")
     on = Still(two_hosts(), choices=tmp_path / "file" / "screen.json")
     async with showing(on, "gpu0", size=(120, 30)) as pilot:
-        await pilot.press("Z")
-        await sees(pilot, "HOST MEM", "for this session only")
+        await press(pilot, "Z", "HOST MEM", "for this session only")
 
 
 async def test_the_line_below_names_what_the_cursor_is_on_a_host_or_a_gpu() -> None:
     on = Still(two_hosts())
     async with showing(on, "gpu zoom  a ● ready  4 GPUs on 2 hosts", size=(120, 30)) as pilot:
-        await pilot.press("j")
-        await sees(pilot, "gpu zoom  a:gpu0 idle")
+        await press(pilot, "j", "gpu zoom  a:gpu0 idle")
 
 
 async def test_cpu_workers_are_shown_without_the_columns_of_gpus() -> None:
@@ -118,16 +111,12 @@ async def test_a_cpu_worker_is_drawn_with_its_host_as_a_gpu_is(size: tuple[int, 
     workers = tuple(replace(each, cpu_percent=87.0) for each in on_cpus().workers)
     on = Still(replace(on_cpus(), hosts=(host("h", reading=seen_by_agent),), workers=workers))
     async with showing(on, "cpu0", "87%", size=size) as pilot:
-        await pilot.press("j")
-        await sees(pilot, "CPU 43%", "MEM 10.0/16.0G", "NET 2.9M/s")
+        await press(pilot, "j", "CPU 43%", "MEM 10.0/16.0G", "NET 2.9M/s")
         await sees(pilot, "CPU 87%", "MEM 1G", "TASKS – run 3 ready", "2:00 ago")
         await sees(pilot, "HOST CPU 43%", "HOST MEM 10G", "HOST NET 2.9M/s")
-        await pilot.press("t")
-        await sees(pilot, "10:00 ago")
-        await pilot.press("enter")
-        await sees(pilot, "HOST CPU 43%", "2:00 ago")
-        await pilot.press("2")
-        await sees(pilot, "HOST CPU 43%", "2 workers")
+        await press(pilot, "t", "10:00 ago")
+        await press(pilot, ["enter"], "HOST CPU 43%", "2:00 ago")
+        await press(pilot, "2", "HOST CPU 43%", "2 workers")
 
 
 async def test_a_worker_whose_gpu_is_not_read_is_not_called_a_cpu_worker() -> None:
@@ -139,18 +128,15 @@ async def test_a_worker_whose_gpu_is_not_read_is_not_called_a_cpu_worker() -> No
 async def test_hosts_of_cpu_workers_are_summed_up_by_their_cpus() -> None:
     hosts = [host(name, reading=HostReading(43.0, 10 * GIB, 16 * GIB)) for name in "ab"]
     workers = tuple(WorkerStatus(f"{n}:cpu0", n, WorkerState.IDLE) for n in "ab")
-    on = Still(snapshot(*hosts, workers=workers))
-    async with showing(on, "cpu0") as pilot:
-        await pilot.press("Z")
-        await sees(pilot, "WORKERS", "43%", "10.0/16.0G", "2 workers on 2 hosts")
+    async with showing(Still(snapshot(*hosts, workers=workers)), "cpu0") as pilot:
+        await press(pilot, "Z", "WORKERS", "43%", "10.0/16.0G", "2 workers on 2 hosts")
         await sees_not(pilot, "PWR", "°C")
 
 
 async def test_a_wide_host_row_sums_up_its_gpus() -> None:
     on = Still(two_hosts(utilization_percent=50.0, power_w=330.0))
     async with showing(on, "gpu0", size=(120, 24)) as pilot:
-        await pilot.press("Z")
-        await sees(pilot, "GPUS", "25%", "2G/160G", "400/800W")
+        await press(pilot, "Z", "GPUS", "25%", "2G/160G", "400/800W")
 
 
 async def test_hosts_are_sorted_in_their_zoom_and_turned_around() -> None:
@@ -161,43 +147,33 @@ async def test_hosts_are_sorted_in_their_zoom_and_turned_around() -> None:
     on = Still(snapshot(*hosts))
     names = "[abc] {2,}● ready"
     async with showing(on, "gpu0", size=(100, 24)) as pilot:
-        await pilot.press("Z", *":sort cpu", "enter")
-        await sees(pilot, "CPU▼", "host zoom")
+        await press(pilot, ["Z", *":sort cpu", "enter"], "CPU▼", "host zoom")
         assert [each[0] for each in re.findall(names, seen(pilot))] == ["c", "a", "b"]
-        await pilot.press("v")
-        await sees(pilot, "CPU▲")
+        await press(pilot, "v", "CPU▲")
         assert [each[0] for each in re.findall(names, seen(pilot))] == ["a", "c", "b"]
-        await pilot.press("s")
-        await sees(pilot, "HOST MEM▼")
-        await pilot.press(*":sort ecc", "enter")
-        await sees(pilot, "no column ecc; known: host, state, gpus,")
+        await press(pilot, "s", "HOST MEM▼")
+        await press(pilot, [*":sort ecc", "enter"], "no column ecc; known: host, state, gpus,")
 
 
 async def test_folding_a_host_leaves_its_glyphs() -> None:
-    on = Still(two_hosts())
-    async with showing(on, "gpu0", size=(120, 24)) as pilot:
-        await pilot.press("enter")
-        await sees(pilot, "▸a", "□□")
+    async with showing(Still(two_hosts()), "gpu0", size=(120, 24)) as pilot:
+        await press(pilot, ["enter"], "▸a", "□□")
         await sees(pilot, "▾b")
 
 
 async def test_the_host_of_a_gpu_is_folded_and_all_hosts() -> None:
     on = Still(two_hosts())
     async with showing(on, "gpu0", size=(120, 24)) as pilot:
-        await pilot.press("j", "j", "colon", *"fold", "enter")
-        await sees(pilot, "▸a", "▾b")
+        await press(pilot, ["j", "j", "colon", *"fold", "enter"], "▸a", "▾b")
         assert on.app.view is not None and on.app.view.targets() == ("a",)
-        await pilot.press("U")
-        await sees(pilot, "▾a", "▾b")
-        await pilot.press("U")
-        await sees(pilot, "▸a", "▸b")
+        await press(pilot, "U", "▾a", "▾b")
+        await press(pilot, "U", "▸a", "▸b")
         await pilot.press("s", "colon", *"fold", "enter")
         await sees(pilot, "fold: rows are not grouped by host while sorted")
 
 
 async def test_the_filters_of_the_issue_narrow_the_rows() -> None:
-    on = Still(two_hosts(utilization_percent=80.0))
-    async with showing(on, "gpu0", size=(120, 24)) as pilot:
+    async with showing(Still(two_hosts(utilization_percent=80.0)), "gpu0", size=(120, 24)) as pilot:
         for text, count in (
             ("a: !gpu1", "1 of 4 GPUs on 1 host"),
             ("util<20", "2 of 4 GPUs on 2 hosts"),
@@ -205,8 +181,7 @@ async def test_the_filters_of_the_issue_narrow_the_rows() -> None:
             ("state:idle host:b", "2 of 4 GPUs on 1 host"),
             ("!state:idle", "0 of 4 GPUs on 0 hosts"),
         ):
-            await pilot.press("slash", *text, "enter")
-            await sees(pilot, count)
+            await press(pilot, ["slash", *text, "enter"], count)
             await pilot.press("escape")
 
 
@@ -214,20 +189,16 @@ async def test_what_is_wrong_with_a_filter_is_not_said_a_moment_longer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(bars, "SAID_FOR_S", 3600.0)
-    on = Still(two_hosts())
-    async with showing(on, "gpu0") as pilot:
-        await pilot.press("slash", *"util<")
-        await sees(pilot, "util<: a number must follow")
-        await pilot.press("9")
-        await sees(pilot, "4 GPUs on 2 hosts  /util<9")
+    async with showing(Still(two_hosts()), "gpu0") as pilot:
+        await press(pilot, ["slash", *"util<"], "util<: a number must follow")
+        await press(pilot, "9", "4 GPUs on 2 hosts  /util<9")
 
 
 async def test_sorted_by_state_the_worst_comes_first() -> None:
     workers = (worker(0), worker(1, state=WorkerState.BUSY), worker(2, state=WorkerState.CRASHED))
     on = Still(snapshot(host("h", *map(device, range(4))), workers=workers))
     async with showing(on, "gpu3") as pilot:
-        await pilot.press("s")
-        await sees(pilot, "STATE▲")
+        await press(pilot, "s", "STATE▲")
         names = re.findall(r"h:gpu\d", seen(pilot).partition("STATE▲")[2].split("──")[0])
         assert names == ["h:gpu2", "h:gpu1", "h:gpu0", "h:gpu3"]
 
@@ -239,11 +210,9 @@ async def test_a_refused_host_is_found_by_a_filter() -> None:
     on = Still(replace(seen, hosts=(refused, waiting, *seen.hosts)))
     async with showing(on, "gpu0", "no route", keys="1", size=(120, 24)) as pilot:
         for text in ("state:failed", "host:r", "route", "!gpu !connecting"):
-            await pilot.press("slash", *text, "enter")
-            await sees(pilot, "no route", "0 of 4 GPUs on 1 host")
+            await press(pilot, ["slash", *text, "enter"], "no route", "0 of 4 GPUs on 1 host")
             await pilot.press("escape")
-        await pilot.press("slash", *"util<20", "enter")
-        await sees(pilot, "4 GPUs on 2 hosts")
+        await press(pilot, ["slash", *"util<20", "enter"], "4 GPUs on 2 hosts")
 
 
 @pytest.mark.parametrize("size", [(80, 24), (200, 60)])
@@ -264,15 +233,13 @@ async def test_other_peoples_processes_are_shown_with_user_and_command() -> None
     async with showing(on, "gpu0", "in use", "mira: python") as pilot:
         await pilot.resize_terminal(180, 24)
         await sees(pilot, "gpu0", "in use", "mira: python", "CLOCK", "UTIL, 2 MIN")
-        await pilot.press("down", "enter")
-        await sees(pilot, "99", "other", "mira", "python train.py")
+        await press(pilot, ["down", "enter"], "99", "other", "mira", "python train.py")
 
 
 async def test_a_gpu_in_a_folded_host_can_be_gone_to() -> None:
     on = Still(two_hosts())
     async with showing(on, "gpu0", size=(120, 24)) as pilot:
-        await pilot.press("enter", *":fleet a:gpu1", "enter")
-        await sees(pilot, "gpu1")
+        await press(pilot, ["enter", *":fleet a:gpu1", "enter"], "gpu1")
         assert isinstance(on.app, ScreenApp) and on.app.view is not None
         await until(pilot, lambda: on.app.view.targets() == ("a:gpu1",))
 
@@ -280,30 +247,23 @@ async def test_a_gpu_in_a_folded_host_can_be_gone_to() -> None:
 async def test_enter_on_a_cpu_worker_leads_to_its_process_and_log() -> None:
     seen = on_cpus()
     workers = tuple(replace(each, pid=41 + n) for n, each in enumerate(seen.workers))
-    on = Still(replace(seen, workers=workers))
-    async with showing(on, "cpu0", size=(100, 30)) as pilot:
-        await pilot.press("j", "enter")
-        await sees(pilot, "41", "ours", "worker h:cpu0")
-        await pilot.press("enter")
-        await sees(pilot, "h:cpu0 · 0 lines")
+    async with showing(Still(replace(seen, workers=workers)), "cpu0", size=(100, 30)) as pilot:
+        await press(pilot, ["j", "enter"], "41", "ours", "worker h:cpu0")
+        await press(pilot, ["enter"], "h:cpu0 · 0 lines")
 
 
 async def test_an_alarm_is_counted_listed_and_gone_to() -> None:
     on = Still(two_hosts(ecc_errors=2))
     async with showing(on, "!2 alarms", size=(120, 24)) as pilot:
-        await pilot.press("!")
-        await sees(pilot, "Alarms", "ECC errors")
+        await press(pilot, "!", "Alarms", "ECC errors")
         await pilot.press("down", "enter")
         await until(pilot, lambda: on.app.view and on.app.view.targets() == ("b:gpu0",))
 
 
 async def test_the_cell_under_the_cursor_is_named() -> None:
-    on = Still(two_hosts(utilization_percent=42.0))
-    async with showing(on, "gpu0") as pilot:
-        await pilot.press("Z", "Z")
-        await sees(pilot, "heat zoom", "a:gpu0 idle 42%")
-        await pilot.press("right")
-        await sees(pilot, "a:gpu1 idle 0%")
+    async with showing(Still(two_hosts(utilization_percent=42.0)), "gpu0") as pilot:
+        await press(pilot, ["Z", "Z"], "heat zoom", "a:gpu0 idle 42%")
+        await press(pilot, ["right"], "a:gpu1 idle 0%")
 
 
 async def test_a_refused_host_has_a_cell_of_its_own() -> None:
@@ -311,8 +271,7 @@ async def test_a_refused_host_has_a_cell_of_its_own() -> None:
     refused = host("r", state=HostState.FAILED, reason="no route")
     on = Still(replace(seen, hosts=(*seen.hosts, refused)))
     async with showing(on, "gpu0") as pilot:
-        await pilot.press("Z", "Z", "G")
-        await sees(pilot, "heat zoom", "✖")
+        await press(pilot, ["Z", "Z", "G"], "heat zoom", "✖")
         await until(pilot, lambda: on.app.view and on.app.view.targets() == ("r",))
 
 
@@ -345,8 +304,7 @@ async def test_the_fleet_is_saved_as_csv_and_as_text_whole(
     monkeypatch.chdir(tmp_path)
     devices = [device(number, utilization_percent=50.0) for number in range(40)]
     workers = tuple(worker(number) for number in range(40))
-    on = Still(snapshot(host("h", *devices), workers=workers))
-    async with showing(on, "gpu0") as pilot:
+    async with showing(Still(snapshot(host("h", *devices), workers=workers)), "gpu0") as pilot:
         await pilot.press(*":screenshot f.csv", "enter")
         await until(pilot, (tmp_path / "f.csv").exists)
         await pilot.press(*":screenshot f.txt", "enter")
@@ -375,10 +333,8 @@ async def test_only_workers_that_are_up_are_counted_as_workers() -> None:
 
 
 async def test_the_cursor_of_the_heat_map_is_a_pair_of_brackets() -> None:
-    on = Still(two_hosts(utilization_percent=90.0))
-    async with showing(on, "gpu0") as pilot:
-        await pilot.press("m")
-        await sees(pilot, "a[▇▇▇]▇▇▇  b ▇▇▇ ▇▇▇")
+    async with showing(Still(two_hosts(utilization_percent=90.0)), "gpu0") as pilot:
+        await press(pilot, "m", "a[▇▇▇]▇▇▇  b ▇▇▇ ▇▇▇")
 
 
 def test_a_worker_that_is_busy_at_nothing_is_no_idle_cell() -> None:
@@ -423,8 +379,7 @@ async def test_a_gpu_at_idle_power_has_a_word_and_a_colour_of_its_own_in_rows_an
         on.link.put(SnapshotTaken(replace(on.snapshot, sequence=number, taken_at=EPOCH + second)))
     async with on.app.run_test(size=size) as pilot:
         await sees(pilot, "gpu0 ≈ idle power", "gpu1 ● busy", "h:gpu0  busy at idle power")
-        await pilot.press("Z", "Z")
-        await sees(pilot, "heat zoom", "[≈", "▇", "≈ idle power")
+        await press(pilot, ["Z", "Z"], "heat zoom", "[≈", "▇", "≈ idle power")
     first, second = slots_of(on.snapshot)
     alarms = {first.key: [AlarmKind.HANGS], second.key: [AlarmKind.ECC]}
     look = Look(Watched(by_subject=alarms))

@@ -9,7 +9,7 @@ from gputui.tui.dialogs.pages import help_of
 from gputui.tui.rendering.palette import Palette
 from gputui.tui.views import VIEWS
 from tests.tui.build import device, host, snapshot
-from tests.tui.still import Still, sees, showing, until
+from tests.tui.still import Still, press, showing, until
 from tests.tui.test_commands import registry_of_all
 
 
@@ -29,12 +29,9 @@ def test_every_command_of_a_view_is_in_its_help_whole(view: str, width: int) -> 
 async def test_the_help_is_read_to_its_end_and_closed_by_its_own_key(size: tuple[int, int]) -> None:
     on = Still(snapshot(host("h", device(0))))
     async with showing(on, "h:gpu0", size=size) as pilot:
-        await pilot.press("question_mark")
-        await sees(pilot, "In the fleet view", ":zoom-in", "esc closes")
-        await pilot.press("G")
-        await sees(pilot, "util<20", "restarts")
-        await pilot.press("j", "k", "pageup", "g")
-        await sees(pilot, "In the fleet view")
+        await press(pilot, ["question_mark"], "In the fleet view", ":zoom-in", "esc closes")
+        await press(pilot, "G", "util<20", "restarts")
+        await press(pilot, ["j", "k", "pageup", "g"], "In the fleet view")
         await pilot.press("question_mark")
         await until(pilot, lambda: not isinstance(on.app.screen, Page))
 
@@ -43,6 +40,5 @@ async def test_the_help_tells_what_the_filter_of_its_view_can_ask_for() -> None:
     on = Still(snapshot(host("h", device(0))))
     async with on.app.run_test(size=(100, 60)) as pilot:
         for key, told in (("4", "worker level"), ("2", "pid"), ("1", "model user alarm")):
-            await pilot.press(key, "question_mark", "G")
-            await sees(pilot, "Filters, after /", told)
+            await press(pilot, [key, "question_mark", "G"], "Filters, after /", told)
             await pilot.press("escape")

@@ -5,7 +5,7 @@ from textual.pilot import Pilot
 
 from gputui.model.snapshot import HostState, Snapshot
 from tests.tui.build import device, host, snapshot, worker
-from tests.tui.still import Still, seen, sees, sees_not, showing
+from tests.tui.still import Still, press, seen, sees_not, showing
 
 STARTING = snapshot(host("h", state=HostState.CONNECTING))
 FAILED = snapshot(host("h", state=HostState.FAILED, reason="no route"))
@@ -27,33 +27,25 @@ def is_dim(pilot: "Pilot[int]", key: str) -> bool:
 async def test_without_workers_nothing_is_offered_that_needs_one(
     state: Snapshot, view: str
 ) -> None:
-    on = Still(state)
-    async with showing(on, "workers 0/0", size=WIDE) as pilot:
-        await pilot.press(view)
-        await sees(pilot, "+ scale", "q quit")
+    async with showing(Still(state), "workers 0/0", size=WIDE) as pilot:
+        await press(pilot, [view], "+ scale", "q quit")
         assert "retire" not in offered(pilot) and "restart" not in offered(pilot)
         assert is_dim(pilot, "c") and not is_dim(pilot, "q")
-        await pilot.press("c")
-        await sees(pilot, "run: no worker is up yet")
+        await press(pilot, "c", "run: no worker is up yet")
 
 
 async def test_workers_are_retired_where_the_cursor_is_on_one_or_on_their_host() -> None:
-    on = Still(RUNNING)
-    async with showing(on, "x retire R restart", "h ● ready", size=WIDE) as pilot:
+    async with showing(Still(RUNNING), "x retire R restart", "h ● ready", size=WIDE) as pilot:
         assert not is_dim(pilot, "c")
-        await pilot.press("j")
-        await sees(pilot, "x retire R restart", "h:gpu0 idle")
-        await pilot.press("j")
-        await sees(pilot, "h:gpu1 free")
+        await press(pilot, "j", "x retire R restart", "h:gpu0 idle")
+        await press(pilot, "j", "h:gpu1 free")
         await sees_not(pilot, "x retire")
-        await pilot.press("2")
-        await sees(pilot, "1 worker", "x retire")
+        await press(pilot, "2", "1 worker", "x retire")
         await pilot.press("6")
         await sees_not(pilot, "x retire", "r repeat", "x cancel")
 
 
 async def test_a_screen_that_only_reads_offers_no_change() -> None:
-    on = Still(RUNNING, readonly=True)
-    async with showing(on, "read-only", "/ filter", size=WIDE) as pilot:
+    async with showing(Still(RUNNING, readonly=True), "read-only", "/ filter", size=WIDE) as pilot:
         for text in ("retire", "restart", "scale", "c run"):
             assert text not in offered(pilot)

@@ -7,7 +7,7 @@ from gputui.tui.commands.actions import COMMANDS as EVERYWHERE
 from gputui.tui.commands.changes import COMMANDS as CHANGES
 from gputui.tui.views import VIEWS, load_view
 from tests.tui.build import device, host, snapshot, worker
-from tests.tui.still import Still, seen, sees, showing
+from tests.tui.still import Still, press, seen, showing
 
 KEYS = {
     "/": "filter",
@@ -78,16 +78,14 @@ async def test_a_key_of_another_view_says_where_it_does_something(
 ) -> None:
     on = Still(snapshot(host("h", device(0)), workers=(worker(0),)))
     async with showing(on, "h:gpu0", size=(100, 24)) as pilot:
-        await pilot.press("4", view, key)
-        await sees(pilot, "view only", said)
+        await press(pilot, ["4", view, key], "view only", said)
 
 
 @pytest.mark.parametrize("view", "123456")
 async def test_80_columns_have_a_line_of_views_and_one_of_what_can_be_done(view: str) -> None:
     on = Still(snapshot(host("h", device(0)), workers=(worker(0),)))
     async with showing(on, "h:gpu0") as pilot:
-        await pilot.press(view)
-        await sees(pilot, "c run : command ? help q quit", "0hosts 1fleet")
+        await press(pilot, [view], "c run : command ? help q quit", "0hosts 1fleet")
         views, actions = seen(pilot).splitlines()[-2:]
         assert views.split()[-1] == "uusers"
         own = {"1": "z zoom", "3": "/ filter", "4": "f follow"}.get(view, "s sort")

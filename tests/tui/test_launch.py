@@ -5,7 +5,7 @@ from dataclasses import replace
 from gputui.model.snapshot import HostState, HostStatus, Snapshot
 from gputui.protocol.frontend import RetryHosts, SnapshotTaken
 from tests.tui.build import device, host, snapshot
-from tests.tui.still import Still, seen, sees, sees_not, showing, until
+from tests.tui.still import Still, press, seen, sees, sees_not, showing, until
 
 
 def refused(name: str) -> HostStatus:
@@ -59,13 +59,10 @@ async def test_hosts_are_filtered_by_name_state_stage_and_reason() -> None:
     on = Still(coming_up(host("b"), refused("c")))
     async with showing(on, "1 of 3 hosts are up", size=(120, 30)) as pilot:
         for text in ("state:failed", "failed:authen*", "every", "c*"):
-            await pilot.press("slash", *text, "enter")
-            await sees(pilot, f"/{text}", "ssh-copy-id c")
+            await press(pilot, ["slash", *text, "enter"], f"/{text}", "ssh-copy-id c")
             await sees_not(pilot, "●●●●●●", "●●●◔··")
-            await pilot.press("escape")
-            await sees(pilot, "●●●●●●", "●●●◔··")
-        await pilot.press("slash", *"util<20")
-        await sees(pilot, "no field util; known: state, failed")
+            await press(pilot, ["escape"], "●●●●●●", "●●●◔··")
+        await press(pilot, ["slash", *"util<20"], "no field util; known: state, failed")
 
 
 async def test_a_filter_that_hides_the_cursors_row_shows_what_is_known_of_another() -> None:
@@ -90,10 +87,8 @@ async def test_one_host_is_tried_again_or_all() -> None:
 
 
 async def test_a_host_that_is_up_cannot_be_tried_again() -> None:
-    on = Still(coming_up(host("b")))
-    async with showing(on, "1 of 2 hosts are up", size=(120, 30)) as pilot:
-        await pilot.press("r")
-        await sees(pilot, "this host has not failed")
+    async with showing(Still(coming_up(host("b"))), "1 of 2 hosts are up", size=(120, 30)) as pilot:
+        await press(pilot, "r", "this host has not failed")
 
 
 async def test_why_is_said_whole_of_every_host_that_failed_with_the_hint_below() -> None:

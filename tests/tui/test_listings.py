@@ -18,7 +18,7 @@ from gputui.tui.dialogs import Dialog
 from gputui.tui.dialogs.run import RunDialog
 from gputui.tui.rendering.work import RunRow, run_lines
 from tests.tui.build import EPOCH, GIB, device, host, snapshot, worker
-from tests.tui.still import Still, seen, sees, sees_not, showing, until
+from tests.tui.still import Still, press, seen, sees, sees_not, showing, until
 
 DONE = RunStatus(
     "r1",
@@ -94,10 +94,8 @@ async def test_room_that_workers_leave_goes_to_what_the_gpu_of_one_does() -> Non
     for size in ((100, 40), (200, 50)):
         async with Still(cluster()).app.run_test(size=size) as pilot:
             await sees(pilot, "gpu0")
-            await pilot.press("2")
-            await sees(pilot, "RSS/LIMIT", "UTIL", "POWER", "worker h:gpu0", "pid 41")
-            await pilot.press("j")
-            await sees(pilot, "worker h:gpu1", "killed (signal 9)")
+            await press(pilot, "2", "RSS/LIMIT", "UTIL", "POWER", "worker h:gpu0", "pid 41")
+            await press(pilot, "j", "worker h:gpu1", "killed (signal 9)")
 
 
 async def test_workers_are_filtered_sorted_and_turned_around() -> None:
@@ -107,16 +105,12 @@ async def test_workers_are_filtered_sorted_and_turned_around() -> None:
         screen.app.view.filter("state:crashed")
         await sees(pilot, "1 of 3 workers")
         assert "h:gpu0" not in seen(pilot)
-        await pilot.press("escape", "s")
-        await sees(pilot, "WORKER▲", "3 workers  by worker")
-        await pilot.press("v")
-        await sees(pilot, "WORKER▼")
+        await press(pilot, ["escape", "s"], "WORKER▲", "3 workers  by worker")
+        await press(pilot, "v", "WORKER▼")
         rows = [line.split()[0] for line in seen(pilot).splitlines() if line.startswith(" h:gpu")]
         assert rows == ["h:gpu2", "h:gpu1", "h:gpu0"]
-        await pilot.press(*":sort rss", "enter")
-        await sees(pilot, "RSS/LIMIT▼", "by rss/limit")
-        await pilot.press(*":sort warmth", "enter")
-        await sees(pilot, "no column warmth; known: worker, state,")
+        await press(pilot, [*":sort rss", "enter"], "RSS/LIMIT▼", "by rss/limit")
+        await press(pilot, [*":sort warmth", "enter"], "no column warmth; known: worker, state,")
 
 
 async def test_events_are_shown_the_newest_first() -> None:
@@ -133,8 +127,7 @@ async def test_an_event_leads_to_what_it_is_about() -> None:
     screen = Still(cluster())
     screen.happen(1, "h:gpu0", "restarted")
     async with showing(screen, "restarted", keys="5", size=(100, 30)) as pilot:
-        await pilot.press("enter")
-        await sees(pilot, "fleet › h › h:gpu0")
+        await press(pilot, ["enter"], "fleet › h › h:gpu0")
 
 
 async def test_a_gpu_in_full_shows_readings_processes_worker_and_log() -> None:
@@ -153,23 +146,16 @@ async def test_our_process_leads_to_its_log_and_back() -> None:
     screen = Still(cluster())
     screen.log("h:gpu0", "its own line")
     async with showing(screen, "gpu0", keys="2", size=(100, 40)) as pilot:
-        await pilot.press("enter")
-        await sees(pilot, "python train.py")
-        await pilot.press("enter")
-        await sees(pilot, "h:gpu0 · 1 lines")
-        await pilot.press("escape")
-        await sees(pilot, "python train.py")
-        await pilot.press("escape")
-        await sees(pilot, "RSS/LIMIT")
+        await press(pilot, ["enter"], "python train.py")
+        await press(pilot, ["enter"], "h:gpu0 · 1 lines")
+        await press(pilot, ["escape"], "python train.py")
+        await press(pilot, ["escape"], "RSS/LIMIT")
 
 
 async def test_another_person_s_process_has_no_log() -> None:
-    screen = Still(cluster())
-    async with showing(screen, "gpu0", keys="2", size=(100, 40)) as pilot:
-        await pilot.press("enter")
-        await sees(pilot, "python train.py")
-        await pilot.press("j", "enter")
-        await sees(pilot, "not one of ours")
+    async with showing(Still(cluster()), "gpu0", keys="2", size=(100, 40)) as pilot:
+        await press(pilot, ["enter"], "python train.py")
+        await press(pilot, ["j", "enter"], "not one of ours")
 
 
 async def test_a_gpu_that_is_gone_is_said_to_be() -> None:
@@ -183,8 +169,7 @@ async def test_a_gpu_that_goes_takes_its_processes_and_log_along() -> None:
     screen = Still(cluster())
     screen.log("h:gpu0", "its own line")
     async with showing(screen, "gpu0", keys="2", size=(100, 40)) as pilot:
-        await pilot.press("enter")
-        await sees(pilot, "python train.py", "its own line")
+        await press(pilot, ["enter"], "python train.py", "its own line")
         screen.link.put(SnapshotTaken(replace(cluster(), hosts=(), workers=(), sequence=99)))
         await sees(pilot, "h:gpu0 is gone")
         await sees_not(pilot, "python train.py", "its own line")
@@ -200,8 +185,7 @@ async def test_a_second_worker_on_a_gpu_has_its_own_log_and_time() -> None:
     screen.log("h:gpu0", "of the first")
     screen.log("h:gpu0.1", "of the second")
     async with showing(screen, "h:gpu0.1", keys="2", size=(120, 50)) as pilot:
-        await pilot.press("G")
-        await sees(pilot, "of the second")
+        await press(pilot, "G", "of the second")
         await sees_not(pilot, "of the first")
 
 
@@ -216,8 +200,7 @@ async def test_runs_show_progress_result_and_its_plot() -> None:
 async def test_a_run_is_cancelled_after_asking() -> None:
     screen = Still(cluster())
     async with showing(screen, "● running", keys="6", size=(120, 40)) as pilot:
-        await pilot.press("x")
-        await sees(pilot, "Cancel mean (r2)?")
+        await press(pilot, "x", "Cancel mean (r2)?")
         await pilot.press("y")
         await until(pilot, lambda: screen.link.asked == [CancelRun(0, "r2")])
 
@@ -225,8 +208,7 @@ async def test_a_run_is_cancelled_after_asking() -> None:
 async def test_a_run_that_ended_cannot_be_cancelled() -> None:
     screen = Still(cluster())
     async with showing(screen, "● running", keys="6", size=(120, 40)) as pilot:
-        await pilot.press("j", "x")
-        await sees(pilot, "cancel: the run is done")
+        await press(pilot, ["j", "x"], "cancel: the run is done")
         assert not isinstance(screen.app.screen, Dialog)
 
 
@@ -258,8 +240,7 @@ async def test_a_run_is_started_from_its_form() -> None:
     screen = Still(cluster())
     screen.link.reply = Done(0, "r2")
     async with showing(screen, "gpu0", size=(100, 30)) as pilot:
-        await pilot.press("colon", *"run svd", "enter")
-        await sees(pilot, "on 2 workers (cupy)", "--run svd")
+        await press(pilot, ["colon", *"run svd", "enter"], "on 2 workers (cupy)", "--run svd")
         await pilot.press("enter", *("backspace",) * 5, *"2e4", "ctrl+r")
         await until(pilot, lambda: screen.link.asked)
         assert screen.link.asked == [StartRun(0, "svd", (("rows", "2e4"),), cwd=str(Path.cwd()))]
@@ -269,10 +250,8 @@ async def test_a_run_is_started_from_its_form() -> None:
 async def test_a_form_with_a_mistake_starts_nothing_and_says_what_is_wrong() -> None:
     screen = Still(cluster())
     async with showing(screen, "gpu0", size=(100, 30)) as pilot:
-        await pilot.press("colon", *"run svd", "enter")
-        await sees(pilot, "--run svd")
-        await pilot.press("enter", "x", "ctrl+r")
-        await sees(pilot, "must be an integer")
+        await press(pilot, ["colon", *"run svd", "enter"], "--run svd")
+        await press(pilot, ["enter", "x", "ctrl+r"], "must be an integer")
         assert isinstance(screen.app.screen, RunDialog)
         await pilot.press("escape")
         await until(pilot, lambda: not isinstance(screen.app.screen, RunDialog))
@@ -280,13 +259,10 @@ async def test_a_form_with_a_mistake_starts_nothing_and_says_what_is_wrong() -> 
 
 
 async def test_every_preset_has_a_form() -> None:
-    screen = Still(cluster())
-    async with showing(screen, "gpu0", size=(100, 30)) as pilot:
-        await pilot.press("c")
-        await sees(pilot, "--run smoke")
+    async with showing(Still(cluster()), "gpu0", size=(100, 30)) as pilot:
+        await press(pilot, "c", "--run smoke")
         for name in ("svd", "random-sum", "mean", "matmul", "convert"):
-            await pilot.press("down")
-            await sees(pilot, f"--run {name}")
+            await press(pilot, ["down"], f"--run {name}")
 
 
 async def test_a_run_is_started_with_all_it_takes_typed() -> None:
@@ -300,8 +276,7 @@ async def test_a_run_is_started_with_all_it_takes_typed() -> None:
 async def test_a_run_with_a_parameter_that_is_not_there_is_refused_at_once() -> None:
     screen = Still(cluster())
     async with showing(screen, "gpu0", size=(100, 30)) as pilot:
-        await pilot.press("colon", *"run svd row=10", "enter")
-        await sees(pilot, "did you mean 'rows'")
+        await press(pilot, ["colon", *"run svd row=10", "enter"], "did you mean 'rows'")
         assert screen.link.asked == []
 
 
@@ -309,25 +284,20 @@ async def test_ascii_screens_are_ascii() -> None:
     screen = Still(cluster(), ascii_only=True)
     async with screen.app.run_test(size=(120, 40)) as pilot:
         for key, text in (("2", "pinned"), ("3", "TASK"), ("5", "TIME"), ("6", "svd")):
-            await pilot.press(key)
-            await sees(pilot, text)
+            await press(pilot, [key], text)
             await sees_not(pilot, "●", "█", "✖", "░")
 
 
 async def test_a_wide_terminal_shows_the_gpu_under_the_cursor_next_to_the_rows() -> None:
-    screen = Still(cluster())
-    async with showing(screen, "mira", "── h:gpu1", size=(200, 60)) as pilot:
-        await pilot.press("j")
-        await sees(pilot, "── h:gpu0")
-        await pilot.press("j")
-        await sees(pilot, "── h:gpu1", "killed (signal 9)")
+    async with showing(Still(cluster()), "mira", "── h:gpu1", size=(200, 60)) as pilot:
+        await press(pilot, "j", "── h:gpu0")
+        await press(pilot, "j", "── h:gpu1", "killed (signal 9)")
         assert "── h:gpu0" not in seen(pilot)
 
 
 async def test_a_low_terminal_full_of_rows_shows_them_alone() -> None:
     devices = [device(number) for number in range(20)]
-    screen = Still(snapshot(host("h", *devices)))
-    async with showing(screen, "gpu0", "gpu16") as pilot:
+    async with showing(Still(snapshot(host("h", *devices))), "gpu0", "gpu16") as pilot:
         assert "──" not in seen(pilot)
 
 
@@ -335,31 +305,26 @@ async def test_an_event_is_told_whole_below_the_others() -> None:
     screen = Still(cluster())
     screen.happen(1, "h", "its host key changed: " + "no line holds this, " * 6 + "the end")
     async with screen.app.run_test(size=(80, 24)) as pilot:
-        await pilot.press("5")
-        await sees(pilot, "the end", "enter fleet")
+        await press(pilot, "5", "the end", "enter fleet")
 
 
 async def test_a_wide_table_is_drawn_for_the_room_that_what_stands_next_to_it_leaves() -> None:
     screen = Still(cluster())
     screen.happen(1, "h", "no column holds this, " * 9 + "the end")
     async with screen.app.run_test(size=(160, 45)) as pilot:
-        await pilot.press("5")
-        await sees(pilot, "… │", "the end")
+        await press(pilot, "5", "… │", "the end")
 
 
 async def test_the_line_of_keys_names_no_key_that_does_nothing_here() -> None:
-    screen = Still(cluster())
-    async with showing(screen, "gpu0", "/ filter", "c run", size=(200, 45)) as pilot:
-        await pilot.press("j", "enter")
-        await sees(pilot, "enter: log", "t time", "c run")
+    async with showing(Still(cluster()), "gpu0", "/ filter", "c run", size=(200, 45)) as pilot:
+        await press(pilot, ["j", "enter"], "enter: log", "t time", "c run")
         assert "/ filter" not in seen(pilot)
 
 
 async def test_a_key_right_behind_escape_is_for_the_view_that_is_gone_back_to() -> None:
     screen = Still(cluster())
     async with showing(screen, "gpu0") as pilot:
-        await pilot.press("6")
-        await sees(pilot, "2 runs")
+        await press(pilot, "6", "2 runs")
         screen.app.simulate_key("escape")
         screen.app.simulate_key("4")
         await until(pilot, lambda: screen.app.current == "logs")
@@ -371,7 +336,5 @@ async def test_a_letter_goes_to_the_next_preset_that_begins_with_it() -> None:
     async with showing(screen, "h:gpu0", size=(100, 30)) as pilot:
         await pilot.press("c")
         await until(pilot, lambda: isinstance(screen.app.screen, RunDialog))
-        await pilot.press("m", "m")
-        await sees(pilot, "--run matmul")
-        await pilot.press("s", "s")
-        await sees(pilot, "--run svd")
+        await press(pilot, ["m", "m"], "--run matmul")
+        await press(pilot, ["s", "s"], "--run svd")

@@ -13,7 +13,7 @@ from gputui.tui.app import ScreenApp
 from gputui.tui.commands import person
 from gputui.tui.dialogs import QuestionDialog
 from tests.tui.build import EPOCH, device, host, snapshot
-from tests.tui.still import StillLink, sees, sees_not, showing, until
+from tests.tui.still import StillLink, press, sees, sees_not, showing, until
 
 PASSWORD = Asked(0, "login", "password", "Password of alice@login", secret=True)
 HOST_KEY = Asked(0, "login", "host-key", "ED25519 SHA256:abc", secret=False)
@@ -79,8 +79,7 @@ async def test_what_the_login_asks_again_is_answered_on_the_screen(readonly: boo
     lost = LostLogin(PASSWORD, "secret", readonly=readonly)
     async with lost.app.run_test(size=(80, 24)) as pilot:
         await sees(pilot, "login: password", "Password of alice@login", "[enter] answer")
-        await pilot.press(*"secret", "enter")
-        await sees(pilot, "b:gpu0")
+        await press(pilot, [*"secret", "enter"], "b:gpu0")
         await sees_not(pilot, "has not answered", "Password")
         assert lost.answers == ["secret"]
 

@@ -6,7 +6,7 @@ from textual.pilot import Pilot
 
 from gputui.tui.widgets.logbook import LogBook
 from tests.tui.build import device, host, snapshot, worker
-from tests.tui.still import Still, seen, sees, sees_not, showing, until
+from tests.tui.still import Still, press, seen, sees, sees_not, showing, until
 
 HOSTS = (host("h", device(0), device(1)),)
 WORKERS = (worker(0), worker(1))
@@ -35,13 +35,11 @@ async def test_lines_of_all_workers_are_merged_and_followed() -> None:
 async def test_scrolling_up_stops_following_until_it_is_asked_for_again() -> None:
     screen = still(100)
     async with showing(screen, "line 099.", keys="4") as pilot:
-        await pilot.press("k", "k", "k")
-        await sees(pilot, "line 096.", "stopped")
+        await press(pilot, ["k", "k", "k"], "line 096.", "stopped")
         screen.log("h:gpu0", *(f"new {number}" for number in range(50)))
         await sees(pilot, "53 below")
         assert "line 096." in seen(pilot) and "new" not in seen(pilot)
-        await pilot.press("f")
-        await sees(pilot, "new 49", "following")
+        await press(pilot, "f", "new 49", "following")
 
 
 async def test_lines_that_are_let_go_do_not_move_those_that_are_read() -> None:
@@ -50,8 +48,7 @@ async def test_lines_that_are_let_go_do_not_move_those_that_are_read() -> None:
         await until(pilot, lambda: screen.app.watched.snapshot.name)
         screen.app.watched.logs = LogBook(200)
         screen.log("h:gpu0", *(f"line {number:03}." for number in range(150)))
-        await pilot.press("4")
-        await sees(pilot, "line 149.")
+        await press(pilot, "4", "line 149.")
         await pilot.press("k", "k")
         before = lines_seen(pilot)
         screen.log("h:gpu0", *(f"new {number:03}." for number in range(100)))
@@ -66,23 +63,18 @@ async def test_lines_that_are_let_go_do_not_move_those_that_are_read() -> None:
 
 
 async def test_a_filter_that_is_let_go_leaves_the_place() -> None:
-    screen = still(100)
-    async with showing(screen, "line 099.", keys="4") as pilot:
+    async with showing(still(100), "line 099.", keys="4") as pilot:
         await pilot.press("g", "pagedown", "slash", *"gpu0", "enter")
         await sees_not(pilot, "line 019.")
         top = lines_seen(pilot)[0]
-        await pilot.press("escape", "escape")
-        await sees(pilot, "line 019.")
+        await press(pilot, ["escape", "escape"], "line 019.")
         assert lines_seen(pilot)[0] == top
 
 
 async def test_home_and_end_go_to_the_oldest_and_the_newest_line() -> None:
-    screen = still(100)
-    async with showing(screen, "line 099.", keys="4") as pilot:
-        await pilot.press("g")
-        await sees(pilot, "line 000.")
-        await pilot.press("G")
-        await sees(pilot, "line 099.")
+    async with showing(still(100), "line 099.", keys="4") as pilot:
+        await press(pilot, "g", "line 000.")
+        await press(pilot, "G", "line 099.")
 
 
 async def test_one_worker_s_lines_are_shown_alone() -> None:
@@ -91,50 +83,37 @@ async def test_one_worker_s_lines_are_shown_alone() -> None:
         screen.app.go_to("logs", "h:gpu1")
         await sees_not(pilot, "line 018.")
         await sees(pilot, "line 019.", "h:gpu1 · 10 lines")
-        await pilot.press("escape")
-        await sees(pilot, "line 018.", "all workers")
+        await press(pilot, ["escape"], "line 018.", "all workers")
 
 
 async def test_a_worker_is_picked_from_a_list_or_by_name() -> None:
-    screen = still(20)
-    async with showing(screen, "line 019.", keys="4") as pilot:
-        await pilot.press("b")
-        await sees(pilot, "Show the lines of")
-        await pilot.press("j", "j", "enter")
-        await sees(pilot, "h:gpu1 · 10 lines")
-        await pilot.press(*":only all", "enter")
-        await sees(pilot, "all workers · 20 lines")
-        await pilot.press(*":only nobody", "enter")
-        await sees(pilot, "only: no worker nobody; ")
+    async with showing(still(20), "line 019.", keys="4") as pilot:
+        await press(pilot, "b", "Show the lines of")
+        await press(pilot, ["j", "j", "enter"], "h:gpu1 · 10 lines")
+        await press(pilot, [*":only all", "enter"], "all workers · 20 lines")
+        await press(pilot, [*":only nobody", "enter"], "only: no worker nobody; ")
 
 
 async def test_a_search_finds_steps_and_marks() -> None:
-    screen = still(100)
-    async with showing(screen, "line 099.", keys="4") as pilot:
-        await pilot.press(*":search line 04", "enter")
-        await sees(pilot, "line 049.", "search line 04")
-        await pilot.press("N")
-        await sees(pilot, "line 048.")
+    async with showing(still(100), "line 099.", keys="4") as pilot:
+        await press(pilot, [*":search line 04", "enter"], "line 049.", "search line 04")
+        await press(pilot, "N", "line 048.")
         await pilot.press("n")
         await sees_not(pilot, "line 048.")
 
 
 async def test_a_filter_that_is_let_go_leaves_its_matches_to_step_through() -> None:
-    screen = still(100)
-    async with showing(screen, "line 099.", keys="4") as pilot:
+    async with showing(still(100), "line 099.", keys="4") as pilot:
         await pilot.press("slash", *"048", "enter")
         await sees_not(pilot, "line 099.")
-        await pilot.press("escape", "N")
-        await sees(pilot, "line 048.", "line 049.", "search 048")
+        await press(pilot, ["escape", "N"], "line 048.", "line 049.", "search 048")
         await pilot.press("escape")
         await sees_not(pilot, "search 048")
 
 
 async def test_a_search_for_what_is_not_there_says_so() -> None:
-    screen = still(10)
-    async with showing(screen, "line 009.", keys="4") as pilot:
-        await pilot.press("colon", *"search nowhere", "enter")
-        await sees(pilot, "no line matches 'nowhere'")
+    async with showing(still(10), "line 009.", keys="4") as pilot:
+        await press(pilot, ["colon", *"search nowhere", "enter"], "no line matches 'nowhere'")
 
 
 async def test_times_and_wrapping_can_be_turned() -> None:
@@ -142,8 +121,7 @@ async def test_times_and_wrapping_can_be_turned() -> None:
     screen.log("h:gpu0", "a" * 70 + "the end of it")
     async with showing(screen, ":20 ", "aaaa", keys="4") as pilot:
         assert "the end of it" not in seen(pilot)
-        await pilot.press("w")
-        await sees(pilot, "the end of it")
+        await press(pilot, "w", "the end of it")
         await pilot.press("t")
         await sees_not(pilot, ":20 ")
 
@@ -152,8 +130,7 @@ async def test_control_sequences_are_shown_and_not_obeyed() -> None:
     screen = still()
     screen.log("h:gpu0", "\x1b[32mgreen\x1b[0m \x1b[2J\x1b]0;title\x07 end\u202e")
     async with screen.app.run_test(size=(80, 24)) as pilot:
-        await pilot.press("4")
-        await sees(pilot, "green ␛[2J␛]0;title␇ end�")
+        await press(pilot, "4", "green ␛[2J␛]0;title␇ end�")
 
 
 async def test_a_filter_shows_matching_lines_only() -> None:
@@ -170,8 +147,7 @@ async def test_a_logger_s_prefix_is_folded_away_and_can_be_filtered_by() -> None
     stamp = "2026-11-21 08:08:12,204 - distributed.worker.memory"
     screen.log("h:gpu0", f"{stamp} - WARNING - 71% held", "INFO:mine:step 3", "plain")
     async with screen.app.run_test(size=(80, 24)) as pilot:
-        await pilot.press("4")
-        await sees(pilot, "h:gpu0 ▴ 71% held", "h:gpu0   step 3", "h:gpu0   plain")
+        await press(pilot, "4", "h:gpu0 ▴ 71% held", "h:gpu0   step 3", "h:gpu0   plain")
         assert "distributed" not in seen(pilot) and "WARNING" not in seen(pilot)
         await pilot.press("slash", *"logger:mine", "enter")
         await sees_not(pilot, "71% held", "plain")
@@ -182,5 +158,4 @@ async def test_a_line_that_is_cut_says_so() -> None:
     screen = still()
     screen.log("h:gpu0", "a" * 90)
     async with screen.app.run_test(size=(80, 24)) as pilot:
-        await pilot.press("4")
-        await sees(pilot, "aaa…")
+        await press(pilot, "4", "aaa…")

@@ -8,7 +8,7 @@ from textual.events import MouseScrollDown
 from gputui.tui.widgets import Table
 from gputui.tui.widgets.heat import HeatPane
 from tests.tui.build import device, host, snapshot, worker
-from tests.tui.still import Still, seen, sees, showing, until
+from tests.tui.still import Still, press, seen, sees, showing, until
 
 
 def still(gpus: int = 40) -> Still:
@@ -28,8 +28,7 @@ async def test_a_click_goes_to_a_row_and_another_one_opens_it() -> None:
 async def test_a_click_into_the_command_line_puts_the_cursor_on_the_letter_that_was_hit() -> None:
     on = still()
     async with showing(on, "gpu3", size=(100, 30)) as pilot:
-        await pilot.press("colon", *"run svd")
-        await sees(pilot, ":run svd")
+        await press(pilot, ["colon", *"run svd"], ":run svd")
         line = on.app.prompt.region
         shown = seen(pilot).splitlines()[line.y]
         await pilot.click(offset=(shown.index("svd"), line.y))
@@ -49,10 +48,8 @@ async def test_a_click_into_the_command_line_puts_the_cursor_on_the_letter_that_
 async def test_a_click_on_a_heading_sorts_and_another_one_turns_around(
     key: str, view: str, title: str
 ) -> None:
-    on = still()
-    async with showing(on, "gpu3", size=(100, 30)) as pilot:
-        await pilot.press(key)
-        await sees(pilot, title)
+    async with showing(still(), "gpu3", size=(100, 30)) as pilot:
+        await press(pilot, [key], title)
         await sees(pilot, {"2": "PIN", "Z": "GPUS"}.get(key, "PWR"))
         x = (
             next(
@@ -76,8 +73,7 @@ async def test_the_wheel_moves_through_the_rows() -> None:
 
 
 async def test_a_click_on_a_key_presses_it() -> None:
-    on = still()
-    async with showing(on, "2workers", size=(100, 30)) as pilot:
+    async with showing(still(), "2workers", size=(100, 30)) as pilot:
         y, line = next(each for each in enumerate(seen(pilot).splitlines()) if "2w" in each[1])
         await pilot.click(offset=(line.index("2w"), y))
         await sees(pilot, "RSS/LIMIT")
@@ -86,8 +82,7 @@ async def test_a_click_on_a_key_presses_it() -> None:
 async def test_a_click_on_a_cell_leads_to_its_gpu() -> None:
     on = still()
     async with showing(on, "gpu3", size=(100, 30)) as pilot:
-        await pilot.press("Z", "Z")
-        await sees(pilot, "heat zoom")
+        await press(pilot, ["Z", "Z"], "heat zoom")
         heat = on.app.query_one(HeatPane)
         await sees(pilot, "+□□□")
         await pilot.click(heat, offset=(9, 0))

@@ -17,7 +17,7 @@ from gputui.runs.playback import RecordedRun, recorded_run
 from gputui.runs.recorder import FlightRecorder
 from gputui.runs.records import Recording, status_of
 from tests.tui.build import EPOCH, GIB, device, host, snapshot, worker
-from tests.tui.still import Still, seen, sees, sees_not, showing, until
+from tests.tui.still import Still, press, seen, sees, sees_not, showing, until
 
 BUSY_FROM, SECONDS = 60, 200
 TASKS = tuple(
@@ -130,10 +130,8 @@ def on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Still]:
 async def playing(pilot: Pilot[int]) -> None:
     """Play the run back from its page."""
     await sees(pilot, "▾now")
-    await pilot.press("6")
-    await sees(pilot, "svd-1")
-    await pilot.press("P")
-    await sees(pilot, "PAST", "gpu1 ○")
+    await press(pilot, "6", "svd-1")
+    await press(pilot, "P", "PAST", "gpu1 ○")
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
@@ -146,32 +144,27 @@ async def test_a_recording_is_played_back_and_left_for_now(
         assert "▾now" not in seen(pilot)
         await pilot.press("right_curly_bracket", *["right_square_bracket"] * 5)
         await sees(pilot, "1:05 of 3:20", "90%")
-        await pilot.press("left_curly_bracket")
-        await sees(pilot, "0:05 of 3:20")
+        await press(pilot, ["left_curly_bracket"], "0:05 of 3:20")
         await sees_not(pilot, "90%")
         await pilot.press("3")
-        await pilot.press("right_curly_bracket", "right_curly_bracket")
-        await sees(pilot, "2:05 of 3:20", "20/20")
+        await press(pilot, ["right_curly_bracket", "right_curly_bracket"], "2:05 of 3:20", "20/20")
         await pilot.press("escape")
         await sees_not(pilot, "PAST")
         await sees(pilot, "svd-1", "done")
-        await pilot.press("1")
-        await sees(pilot, "▾now")
+        await press(pilot, "1", "▾now")
 
 
 async def test_the_logs_are_those_that_workers_had_printed_by_then(on: Still) -> None:
     async with showing(on, "▾now", size=(100, 30)) as pilot:
         on.log("now:gpu0", "of now")
         await playing(pilot)
-        await pilot.press("4")
-        await sees(pilot, "made ready")
+        await press(pilot, "4", "made ready")
         await pilot.press("right_curly_bracket", "right_square_bracket")
         await sees(pilot, "made ready", "loss 0.5")
         assert "of now" not in seen(pilot)
         await pilot.press("left_square_bracket")
         await sees_not(pilot, "loss 0.5")
-        await pilot.press("escape", "4")
-        await sees(pilot, "of now")
+        await press(pilot, ["escape", "4"], "of now")
 
 
 def test_what_was_printed_after_midnight_is_of_the_next_day(
@@ -198,10 +191,8 @@ async def test_nothing_can_be_changed_in_the_past(on: Still) -> None:
     async with on.app.run_test(size=(100, 30)) as pilot:
         await playing(pilot)
         for key in ("c", "R", "plus", "W"):
-            await pilot.press(key)
-            await sees(pilot, "this is the past; esc goes back to now")
-        await pilot.press("q")
-        await sees(pilot, "leave it running")
+            await press(pilot, [key], "this is the past; esc goes back to now")
+        await press(pilot, "q", "leave it running")
         assert "stop it" not in seen(pilot)
         assert on.link.asked == []
 
@@ -214,36 +205,27 @@ async def test_the_cluster_goes_on_meanwhile_and_is_there_when_the_past_is_left(
         on.link.put(SnapshotTaken(new))
         await until(pilot, lambda: on.app.live.snapshot == new)
         assert "▾now" not in seen(pilot)
-        await pilot.press("escape", "1")
-        await sees(pilot, "gpu1 ")
+        await press(pilot, ["escape", "1"], "gpu1 ")
 
 
 async def test_the_cursor_stays_within_the_recording(on: Still) -> None:
     async with on.app.run_test(size=(100, 30)) as pilot:
         await playing(pilot)
-        await pilot.press("left_square_bracket", *["right_curly_bracket"] * 5)
-        await sees(pilot, "3:20 of 3:20")
-        await pilot.press("right_square_bracket", "left_square_bracket")
-        await sees(pilot, "3:19 of 3:20")
+        await press(pilot, ["left_square_bracket", *["right_curly_bracket"] * 5], "3:20 of 3:20")
+        await press(pilot, ["right_square_bracket", "left_square_bracket"], "3:19 of 3:20")
 
 
 async def test_a_run_without_a_recording_says_why_it_is_not_played(on: Still) -> None:
     (runs.find("svd-1").folder / "telemetry.json").unlink()
     async with showing(on, "▾now", size=(100, 30)) as pilot:
-        await pilot.press("left_square_bracket")
-        await sees(pilot, "P in runs plays a recording back")
-        await pilot.press("6")
-        await sees(pilot, "svd-1")
-        await pilot.press("P")
-        await sees(pilot, "no telemetry was recorded")
+        await press(pilot, ["left_square_bracket"], "P in runs plays a recording back")
+        await press(pilot, "6", "svd-1")
+        await press(pilot, "P", "no telemetry was recorded")
         assert on.app.playback is None
 
 
 async def test_the_command_line_plays_back_and_moves(on: Still) -> None:
     async with showing(on, "▾now", size=(100, 30)) as pilot:
-        await pilot.press("6")
-        await sees(pilot, "svd-1")
-        await pilot.press("colon", *"playback", "enter")
-        await sees(pilot, "0:00 of 3:20")
-        await pilot.press("colon", *"minute", "enter")
-        await sees(pilot, "1:00 of 3:20")
+        await press(pilot, "6", "svd-1")
+        await press(pilot, ["colon", *"playback", "enter"], "0:00 of 3:20")
+        await press(pilot, ["colon", *"minute", "enter"], "1:00 of 3:20")

@@ -6,7 +6,7 @@ import pytest
 
 from gputui.tui.app import ScreenApp
 from tests.pictures.lab import START, Lab, LabConnection
-from tests.tui.still import sees
+from tests.tui.still import press
 
 SECONDS = 12
 WORKING, DOING, WRONG, GETTING_ON, TO_DO = (
@@ -43,7 +43,6 @@ async def test_five_questions_are_answered_with_at_most_one_key_each(gpus: int) 
     async with app.run_test(size=(80, 24)) as pilot:
         await asyncio.wait_for(link.said.wait(), 60)
         for keys, texts in (ONE if gpus == 1 else THOUSAND).values():
-            await pilot.press(*keys)
-            await sees(pilot, *texts)
+            await press(pilot, [*keys], *texts)
             assert len(keys) <= 1
             await pilot.press(*("escape", "1") if keys else ())

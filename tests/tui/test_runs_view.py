@@ -24,7 +24,7 @@ from gputui.tui.dialogs.run import RunDialog
 from gputui.tui.rendering.work import RunRow, result_lines, run_lines
 from gputui.tui.views import runs_view
 from tests.tui.build import EPOCH, device, host, snapshot, worker
-from tests.tui.still import Still, seen, sees, sees_not, showing, until
+from tests.tui.still import Still, press, seen, sees, sees_not, showing, until
 
 WHY = "svd failed: ValueError: " + "a reason that no line of a terminal holds, " * 3 + "the end"
 SVD = (("rows", "20000"), ("cols", "10"))
@@ -46,8 +46,7 @@ def cluster(*runs: RunStatus, sequence: int = 1) -> Snapshot:
 
 async def on_runs(on: Still, pilot: Pilot[int]) -> None:
     await sees(pilot, "h:gpu0")
-    await pilot.press("6")
-    await sees(pilot, "svd-1")
+    await press(pilot, "6", "svd-1")
 
 
 async def test_a_long_page_next_to_the_list_is_not_cut_by_its_scrollbar() -> None:
@@ -77,8 +76,7 @@ async def test_one_key_opens_a_runs_form_filled_in() -> None:
     on = Still(cluster(run()))
     async with on.app.run_test(size=(120, 40)) as pilot:
         await on_runs(on, pilot)
-        await pilot.press("e")
-        await sees(pilot, "--run svd -p rows=20000 -p cols=10")
+        await press(pilot, "e", "--run svd -p rows=20000 -p cols=10")
         await pilot.press("ctrl+r")
         await until(pilot, lambda: on.link.asked == [StartRun(0, "svd", SVD, cwd=HERE)])
 
@@ -89,12 +87,10 @@ async def test_a_run_is_repeated_edited_and_copied_with_its_backend() -> None:
     command = "--run svd -p rows=20000 -p cols=10 --backend numpy"
     async with on.app.run_test(size=(120, 40)) as pilot:
         await on_runs(on, pilot)
-        await pilot.press("y")
-        await sees(pilot, command)
+        await press(pilot, "y", command)
         await pilot.press("r")
         await until(pilot, lambda: on.link.asked == [asked])
-        await pilot.press("e")
-        await sees(pilot, command)
+        await press(pilot, "e", command)
         await pilot.press("ctrl+r")
         await until(pilot, lambda: on.link.asked == [asked, asked])
 
@@ -107,8 +103,7 @@ async def test_a_program_is_run_again_in_its_folder_and_edited_with_all_its_opti
         await on_runs(on, pilot)
         await pilot.press("r")
         await until(pilot, lambda: on.link.asked == [asked])
-        await pilot.press("e")
-        await sees(pilot, "exec --cwd=/data --gpus=2 --per=gpu -- python 'my train.py'")
+        await press(pilot, "e", "exec --cwd=/data --gpus=2 --per=gpu -- python 'my train.py'")
         await pilot.press("enter")
         edited = replace(asked, parameters=(("cwd", "/data"), *typed), cwd=HERE)
         await until(pilot, lambda: on.link.asked == [asked, edited])
@@ -131,13 +126,11 @@ async def test_a_scripts_run_is_copied_as_it_can_be_run_and_says_why_it_cannot_b
 ):
     on = Still(cluster(SCRIPT))
     async with showing(on, "h:gpu0", size=(160, 40)) as pilot:
-        await pilot.press("6")
-        await sees(pilot, "train.py")
+        await press(pilot, "6", "train.py")
         for key in "re":
             await pilot.press(key)
             await sees(pilot, "a script runs in a terminal of its own: y copies its command")
-        await pilot.press("y")
-        await sees(pilot, "gputui --attach lab --run /home/me/train.py -- 20 --fast")
+        await press(pilot, "y", "gputui --attach lab --run /home/me/train.py -- 20 --fast")
     assert not on.link.asked
 
 
@@ -146,8 +139,7 @@ async def test_a_runs_page_shows_its_parameters_and_defaults_and_its_name_whole(
     async with on.app.run_test(size=(100, 30)) as pilot:
         await on_runs(on, pilot)
         await sees(pilot, "PARAMETERS", " train.py ", "rows=20000 cols=10")
-        await pilot.press("g")
-        await sees(pilot, "by default: chunk_rows=auto", "seed=0")
+        await press(pilot, "g", "by default: chunk_rows=auto", "seed=0")
 
 
 async def test_a_form_remembers_what_its_preset_was_run_with_over_sessions(tmp_path: Path) -> None:
@@ -156,10 +148,8 @@ async def test_a_form_remembers_what_its_preset_was_run_with_over_sessions(tmp_p
     async with showing(on, "h:gpu0", size=(120, 40)) as pilot:
         await pilot.press("colon", *"run svd cols=10", "enter")
         await until(pilot, lambda: on.link.asked)
-    again = Still(cluster(), choices=file)
-    async with showing(again, "h:gpu0", size=(120, 40)) as pilot:
-        await pilot.press("colon", *"run svd", "enter")
-        await sees(pilot, "--run svd -p cols=10")
+    async with showing(Still(cluster(), choices=file), "h:gpu0", size=(120, 40)) as pilot:
+        await press(pilot, ["colon", *"run svd", "enter"], "--run svd -p cols=10")
 
 
 async def test_a_failed_runs_page_has_its_error_whole_and_how_to_run_it_again() -> None:
@@ -178,8 +168,7 @@ async def test_enter_goes_from_event_to_run_to_worker_to_log_in_four_keys() -> N
     event = Event(1, EPOCH, Severity.ERROR, "run svd-1", "failed", "svd: lost its worker")
     on.link.put(EventHappened(event))
     async with showing(on, "h:gpu0", size=(120, 40)) as pilot:
-        await pilot.press("5")
-        await sees(pilot, "run svd-1")
+        await press(pilot, "5", "run svd-1")
         await pilot.press("enter")
         await until(pilot, lambda: on.app.current == "runs")
         await sees(pilot, "lost its worker h:gpu1")
@@ -223,8 +212,7 @@ async def test_the_runs_of_earlier_clusters_are_listed_after_this_ones() -> None
     on = Still(cluster(run(2)))
     on.app.earlier_runs = lambda: (run(2), run(1, summary="from last week"))
     async with showing(on, "h:gpu0", size=(120, 40)) as pilot:
-        await pilot.press("6")
-        await sees(pilot, "2 runs", "from last week")
+        await press(pilot, "6", "2 runs", "from last week")
         assert isinstance(on.app, ScreenApp) and not isinstance(on.app.screen, RunDialog)
 
 
@@ -234,13 +222,10 @@ async def test_another_clusters_run_shows_none_of_this_ones_tasks_and_workers() 
     on = Still(replace(cluster(run(2)), groups=groups))
     on.app.earlier_runs = lambda: (there,)
     async with showing(on, "h:gpu0", size=(120, 40)) as pilot:
-        await pilot.press("6")
-        await sees(pilot, "2 runs")
-        await pilot.press("j")
-        await sees(pilot, "● running  svd", "3/100")
+        await press(pilot, "6", "2 runs")
+        await press(pilot, "j", "● running  svd", "3/100")
         await sees_not(pilot, "gram")
-        await pilot.press("enter")
-        await sees(pilot, "it ran on another cluster")
+        await press(pilot, ["enter"], "it ran on another cluster")
         assert on.app.current == "runs"
 
 
@@ -252,8 +237,7 @@ async def test_another_clusters_run_comes_counts_its_time_and_ends_while_it_is_l
     on = Still(cluster(run(2)), earlier_runs=recorded_runs)
     on.app.head.clock = lambda: time.time() + 75
     async with showing(on, "h:gpu0", size=(120, 40)) as pilot:
-        await pilot.press("6")
-        await sees(pilot, "1 run ")
+        await press(pilot, "6", "1 run ")
         record = new_record("mean", {"axis": 0}, backend="numpy", hosts="", version="1")
         recording = Recording(record, print)
         await sees(pilot, "2 runs", "● running   mean", "1:15")
@@ -322,12 +306,9 @@ async def test_a_run_that_ends_is_told_to_a_person_who_looks_elsewhere(
 async def test_two_marked_runs_are_compared_side_by_side() -> None:
     slow = run(1, ended_at=EPOCH + 30, result_json='{"result": {"residual": 1e-9}}')
     fast = replace(run(2, ended_at=EPOCH + 20), started_at=EPOCH + 5, parameters=(("rows", "7"),))
-    on = Still(cluster(slow, fast))
-    async with showing(on, "h:gpu0", size=(120, 40)) as pilot:
-        await pilot.press("6")
-        await sees(pilot, "svd-2")
-        await pilot.press("equals_sign")
-        await sees(pilot, "mark two runs with space first")
+    async with showing(Still(cluster(slow, fast)), "h:gpu0", size=(120, 40)) as pilot:
+        await press(pilot, "6", "svd-2")
+        await press(pilot, ["equals_sign"], "mark two runs with space first")
         await pilot.press("space", "space", "equals_sign")
         await sees(pilot, "svd-1", "0:30 then, 50 % faster now", "residual", "1e-09")
         assert re.search(r"rows +20000 +7\n?", seen(pilot))
@@ -356,6 +337,5 @@ async def test_a_finished_run_says_how_it_compares_with_the_last_of_its_kind() -
     later = replace(run(2, ended_at=EPOCH + 28.0), started_at=EPOCH + 10)
     on = Still(cluster(run(1, ended_at=EPOCH + 9.0), later))
     async with showing(on, "h:gpu0", size=(120, 40)) as pilot:
-        await pilot.press("6")
-        await sees(pilot, "svd-2")
+        await press(pilot, "6", "svd-2")
         await sees(pilot, "took 0:18 (0:09 then, 100 % slower now)")

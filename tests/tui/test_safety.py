@@ -21,7 +21,7 @@ from gputui.protocol.frontend import (
 )
 from gputui.tui.dialogs import Dialog, Modal, ScaleDialog
 from tests.tui.build import EPOCH, device, host, snapshot, worker
-from tests.tui.still import Still, StillLink, sees, until
+from tests.tui.still import Still, StillLink, press, sees, until
 
 KEYS = {"-": "minus", ":": "colon", " ": "space"}
 RUN = RunStatus(
@@ -79,8 +79,7 @@ async def test_a_dialog_stands_before_its_preview_has_come() -> None:
     on = slow()
     async with on.app.run_test(size=(100, 30)) as pilot:
         await on_gpu(on, pilot)
-        await pilot.press("x")
-        await sees(pilot, "Retire h:gpu0", "…", "[n] no")
+        await press(pilot, "x", "Retire h:gpu0", "…", "[n] no")
         assert isinstance(on.link, SlowLink)
         on.link.answers.set()
         await sees(pilot, "stop 1: h:gpu0", "1 task running: matmul; computed again", "this and")
@@ -136,10 +135,8 @@ async def test_stopping_a_cluster_that_others_use_takes_three_keys_and_names_the
     on = Still(cluster(runs=(RUN,), sessions=(OTHER,)))
     async with on.app.run_test(size=(100, 30)) as pilot:
         await on_gpu(on, pilot)
-        await pilot.press("q")
-        await sees(pilot, "run svd 41%, computing 1:15", "alice on pts/3 (ssh from 10.0.0.9)")
-        await pilot.press("s")
-        await sees(pilot, "Stop lab?", "This run is cancelled", "svd 41%", "alice on pts/3")
+        await press(pilot, "q", "run svd 41%, computing 1:15", "alice on pts/3 (ssh from 10.0.0.9)")
+        await press(pilot, "s", "Stop lab?", "This run is cancelled", "svd 41%", "alice on pts/3")
         assert on.link.asked == []
         await pilot.press("y")
         await until(pilot, lambda: on.link.asked == [Stop(0)])
@@ -185,7 +182,6 @@ async def test_a_change_whose_preview_is_refused_is_not_asked_about() -> None:
         from gputui.protocol.shared import Refused
 
         replaced.reply = Refused(0, "no such worker now")
-        await pilot.press("x")
-        await sees(pilot, "no such worker now")
+        await press(pilot, "x", "no such worker now")
         assert not isinstance(on.app.screen, Modal)
         assert replace(RetireWorkers(0, ("h:gpu0",)), preview=True) in replaced.asked

@@ -23,7 +23,7 @@ from gputui.tui.rendering.work import (
 )
 from gputui.tui.watched import Throughput
 from tests.tui.build import EPOCH, device, host, snapshot, worker
-from tests.tui.still import Still, seen, sees, showing, until
+from tests.tui.still import Still, press, seen, sees, showing, until
 
 GROUPS = (
     TaskGroupStatus("qr-1", "qr", waiting=50, processing=10, executing=2, memory=30, erred=10),
@@ -67,19 +67,16 @@ def test_bars_are_as_wide_as_each_other(width: int) -> None:
 async def test_groups_and_lanes_are_shown_with_a_legend() -> None:
     screen = Still(busy())
     async with screen.app.run_test(size=(80, 24)) as pilot:
-        await pilot.press("3")
-        await sees(pilot, "TASK STREAM  ✖ failed  ▇ qr", "h:gpu0", "lanes 1–2 of 2")
+        await press(pilot, "3", "TASK STREAM  ✖ failed  ▇ qr", "h:gpu0", "lanes 1–2 of 2")
         lane = next(line for line in seen(pilot).splitlines() if line.startswith("h:gpu1"))
         assert "▇▇▇▇▇" in lane
 
 
 async def test_the_lanes_in_sight_are_counted_once_they_have_room() -> None:
-    screen = Still(busy(31))
-    async with showing(screen, "gpu30", size=(120, 40)) as pilot:
+    async with showing(Still(busy(31)), "gpu30", size=(120, 40)) as pilot:
         at_once = time.monotonic() + SHORTEST_FRAME_S  # from then on, what is asked for is drawn
         await until(pilot, lambda: time.monotonic() > at_once)
-        await pilot.press("3")
-        await sees(pilot, "lanes 1–29 of 31", "TASK STREAM  ✖ failed  ▇ qr")
+        await press(pilot, "3", "lanes 1–29 of 31", "TASK STREAM  ✖ failed  ▇ qr")
 
 
 async def test_a_pace_is_shown_once_it_is_known() -> None:
@@ -93,21 +90,16 @@ async def test_a_pace_is_shown_once_it_is_known() -> None:
 
 
 async def test_one_moves_through_the_lanes() -> None:
-    screen = Still(busy(60))
-    async with showing(screen, "lanes 1–13 of 60", keys="3") as pilot:
-        await pilot.press("G")
-        await sees(pilot, "lanes 48–60 of 60", "h:gpu59")
-        await pilot.press("g", *"jjjjjjjjjjjjjj")
-        await sees(pilot, "lanes 3–15 of 60")
-        await pilot.press("enter")
-        await sees(pilot, "h › h:gpu14")
+    async with showing(Still(busy(60)), "lanes 1–13 of 60", keys="3") as pilot:
+        await press(pilot, "G", "lanes 48–60 of 60", "h:gpu59")
+        await press(pilot, ["g", *"jjjjjjjjjjjjjj"], "lanes 3–15 of 60")
+        await press(pilot, ["enter"], "h › h:gpu14")
 
 
 async def test_without_tasks_it_says_so() -> None:
     screen = Still(snapshot(host("h", device(0)), workers=(worker(0),)))
     async with screen.app.run_test(size=(80, 24)) as pilot:
-        await pilot.press("3")
-        await sees(pilot, "no tasks", "h:gpu0")
+        await press(pilot, "3", "no tasks", "h:gpu0")
 
 
 def test_a_task_that_no_worker_may_run_says_what_it_asks_for() -> None:
@@ -171,5 +163,4 @@ async def test_a_run_that_waits_says_for_whose_on_its_page_and_in_the_tasks_view
     screen = Still(snapshot(host("h", device()), workers=(worker(),), runs=(ahead, waiting)))
     async with showing(screen, "h:gpu0") as pilot:
         for view in "3", "6":
-            await pilot.press(view)
-            await sees(pilot, "queued behind svd of alice (svd-1)")
+            await press(pilot, [view], "queued behind svd of alice (svd-1)")

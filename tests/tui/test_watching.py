@@ -17,7 +17,7 @@ from gputui.model.snapshot import (
 )
 from gputui.protocol.frontend import AddWorkers, KeepWatching, Previewed, StartRun
 from tests.tui.build import EPOCH, GIB, device, host, snapshot
-from tests.tui.still import Still, seen, sees, sees_not, showing, until
+from tests.tui.still import Still, press, seen, sees, sees_not, showing, until
 
 HOUR = 3600.0
 
@@ -67,14 +67,10 @@ async def test_use_of_gpus_is_no_alarm_while_no_worker_is_wanted() -> None:
 
 
 async def test_the_gpu_under_the_cursor_says_all_of_its_claim() -> None:
-    on = Still(shared())
-    async with showing(on, "USER/CLAIM", size=(120, 40)) as pilot:
-        await pilot.press("down")
-        await sees(pilot, "user   alice · training · for 3h more · waiting: bob, carol")
-        await pilot.press("down")
-        await sees(pilot, "user   bob · over by 2h, idle 3h")
-        await pilot.press("down", "enter")
-        await sees(pilot, "python train.py", "user   me", "since 2h")
+    async with showing(Still(shared()), "USER/CLAIM", size=(120, 40)) as pilot:
+        await press(pilot, ["down"], "user   alice · training · for 3h more · waiting: bob, carol")
+        await press(pilot, ["down"], "user   bob · over by 2h, idle 3h")
+        await press(pilot, ["down", "enter"], "python train.py", "user   me", "since 2h")
 
 
 @pytest.mark.parametrize(
@@ -82,39 +78,28 @@ async def test_the_gpu_under_the_cursor_says_all_of_its_claim() -> None:
     [("user:alice", "gpu0"), ("free", "gpu3"), ("idle>1h", "gpu1"), ("!free user:m*", "gpu2")],
 )
 async def test_gpus_are_filtered_by_user_and_idleness(typed: str, shown: str) -> None:
-    on = Still(shared())
-    async with showing(on, "gpu0", "gpu3", size=(120, 40)) as pilot:
-        await pilot.press("slash", *typed, "enter")
-        await sees(pilot, shown, "1 of 4 GPUs")
+    async with showing(Still(shared()), "gpu0", "gpu3", size=(120, 40)) as pilot:
+        await press(pilot, ["slash", *typed, "enter"], shown, "1 of 4 GPUs")
 
 
 async def test_u_lists_users_and_what_they_have() -> None:
-    on = Still(shared())
-    async with showing(on, "gpu0", size=(100, 30)) as pilot:
-        await pilot.press("u")
-        await sees(pilot, "3 users", "1 of 4 GPUs free", "alice", "bob", "me")
+    async with showing(Still(shared()), "gpu0", size=(100, 30)) as pilot:
+        await press(pilot, "u", "3 users", "1 of 4 GPUs free", "alice", "bob", "me")
         row = next(x for x in seen(pilot).splitlines() if x.strip().startswith("bob"))
         assert row.split()[:6] == ["bob", "1", "1G/80.0G", "70", "W", "3h"]
-        await pilot.press("slash", *"user:me", "enter", "enter")
-        await sees(pilot, "USER/CLAIM", "python train.py")
+        await press(pilot, ["slash", *"user:me", "enter", "enter"], "USER/CLAIM", "python train.py")
 
 
 async def test_enter_opens_what_a_filter_left_even_while_the_screen_is_paused() -> None:
-    on = Still(shared())
-    async with showing(on, "gpu0", size=(100, 30)) as pilot:
-        await pilot.press("u", "p")
-        await sees(pilot, "3 users", "PAUSED")
-        await pilot.press("slash", *"user:me", "enter")
-        await sees(pilot, "1 of 3 users")
-        await pilot.press("enter")
-        await sees(pilot, "gpu zoom  h:gpu2")
+    async with showing(Still(shared()), "gpu0", size=(100, 30)) as pilot:
+        await press(pilot, ["u", "p"], "3 users", "PAUSED")
+        await press(pilot, ["slash", *"user:me", "enter"], "1 of 3 users")
+        await press(pilot, ["enter"], "gpu zoom  h:gpu2")
 
 
 async def test_the_heat_map_tells_free_from_mine_and_others() -> None:
-    on = Still(shared())
-    async with showing(on, "gpu0", size=(120, 40)) as pilot:
-        await pilot.press(*"mmmmm")
-        await sees(pilot, "WHOSE ", "□ free ● mine ◆ others")
+    async with showing(Still(shared()), "gpu0", size=(120, 40)) as pilot:
+        await press(pilot, [*"mmmmm"], "WHOSE ", "□ free ● mine ◆ others")
         await sees_not(pilot, "□ idle", "· no worker")  # what no cell of these is
         assert "◆◆●□" in seen(pilot).replace(" ", "").replace("[", "").replace("]", "")
 
@@ -123,10 +108,8 @@ async def test_plus_on_free_gpus_starts_a_cluster_there() -> None:
     on = Still(shared())
     on.link.reply = Previewed(0, ("h:gpu3",), (), "")
     async with showing(on, "gpu3", size=(120, 40)) as pilot:
-        await pilot.press("down", "plus")
-        await sees(pilot, "no free GPU there")
-        await pilot.press(*["down"] * 3, "space", "plus")
-        await sees(pilot, "Start workers on h:gpu3")
+        await press(pilot, ["down", "plus"], "no free GPU there")
+        await press(pilot, [*["down"] * 3, "space", "plus"], "Start workers on h:gpu3")
         await pilot.press("y")
         await until(pilot, lambda: AddWorkers(0, ("h:gpu3",)) in on.link.asked)
 
@@ -134,8 +117,7 @@ async def test_plus_on_free_gpus_starts_a_cluster_there() -> None:
 async def test_a_program_is_run_on_as_many_gpus_as_are_asked_for() -> None:
     on = Still(shared())
     async with showing(on, "gpu3", size=(120, 40)) as pilot:
-        await pilot.press("colon", *"exec torchrun 'my train.py'", "enter")
-        await sees(pilot, "On how many GPUs?")
+        await press(pilot, ["colon", *"exec torchrun 'my train.py'", "enter"], "On how many GPUs?")
         await pilot.press("2", "enter")
         wanted = (("gpus", "2"), ("arguments", "torchrun 'my train.py'"))
         here = str(Path.cwd())
@@ -145,15 +127,13 @@ async def test_a_program_is_run_on_as_many_gpus_as_are_asked_for() -> None:
         wanted = (("gpus", "3"), ("per", "gpu"), ("cwd", "/data"), ("arguments", "torchrun --help"))
         asked = StartRun(0, "exec:torchrun", wanted, cwd=here)
         await until(pilot, lambda: asked in on.link.asked)
-        await pilot.press("colon", *"exec -n x true", "enter")
-        await sees(pilot, "write a number of GPUs")
+        await press(pilot, ["colon", *"exec -n x true", "enter"], "write a number of GPUs")
 
 
 async def test_leaving_says_that_it_ends_unless_it_is_kept() -> None:
     on = Still(shared())
     async with showing(on, "gpu3", size=(120, 40)) as pilot:
-        await pilot.press("q")
-        await sees(pilot, "ends with its last screen unless it is kept")
+        await press(pilot, "q", "ends with its last screen unless it is kept")
         await pilot.press("k")
         await until(pilot, lambda: on.link.asked == [KeepWatching(0)])
 
@@ -161,8 +141,7 @@ async def test_leaving_says_that_it_ends_unless_it_is_kept() -> None:
 async def test_a_head_that_is_kept_is_left_running_and_can_be_stopped() -> None:
     on = Still(replace(shared(), ends_with_screens=False))
     async with showing(on, "gpu3", size=(120, 40)) as pilot:
-        await pilot.press("q")
-        await sees(pilot, "leave it running", "stop it", "comes back to it")
+        await press(pilot, "q", "leave it running", "stop it", "comes back to it")
         await sees_not(pilot, "ends with its last screen")
 
 

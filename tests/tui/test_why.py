@@ -11,7 +11,7 @@ from gputui.model.snapshot import ClusterState
 from gputui.protocol.frontend import Examine, Examined, Reply, Request
 from gputui.tui.dialogs.pages import Why
 from tests.tui.build import device, host, snapshot, worker
-from tests.tui.still import Still, sees, sees_not, showing, until
+from tests.tui.still import Still, press, sees, sees_not, showing, until
 
 STOPPED = ExaminedHost("h", (ExaminedWorker("h:gpu0", 4711, "T"),))
 SAID = "worker h:gpu0 is stopped by a signal: kill -CONT 4711"
@@ -35,8 +35,7 @@ async def test_the_page_says_the_verdicts_copies_them_and_asks_again(
         await pilot.press("y")
         assert on.app.clipboard.startswith(f"{SAID}\n    pid 4711, state T")
         on.link.reply = Examined(0, (), ExaminedScheduler(1, "T"))
-        await pilot.press("r")
-        await sees(pilot, "the scheduler's process is stopped")
+        await press(pilot, "r", "the scheduler's process is stopped")
         await pilot.press("escape")
         await until(pilot, lambda: not isinstance(on.app.screen, Why))
     assert [type(each) for each in on.link.asked] == [Examine, Examine]
@@ -54,8 +53,7 @@ async def test_the_page_stands_at_once_and_says_what_it_waits_for(
 
     monkeypatch.setattr(on.link, "request", later)
     async with showing(on, "h:gpu0", size=(100, 24)) as pilot:
-        await pilot.press("W")
-        await sees(pilot, "waits for the head, the scheduler and 1 agent:", "3 s at most")
+        await press(pilot, "W", "waits for the head, the scheduler and 1 agent:", "3 s at most")
         answered.set()
         await sees(pilot, SAID)
 
@@ -70,8 +68,7 @@ async def test_a_head_that_does_not_answer_is_said_on_the_page(
 
     monkeypatch.setattr(on.link, "request", never)
     async with showing(on, "h:gpu0", size=(100, 24)) as pilot:
-        await pilot.press("W")
-        await sees(pilot, "the head of lab (process 1)")
+        await press(pilot, "W", "the head of lab (process 1)")
         await pilot.press("j", "k", "G", "g", "escape")
         await sees_not(pilot, "the head of lab (process 1)")
 
@@ -79,5 +76,4 @@ async def test_a_head_that_does_not_answer_is_said_on_the_page(
 async def test_hosts_that_are_only_watched_are_accused_of_nothing() -> None:
     on = screen(state=ClusterState.WATCHING, workers=())
     async with showing(on, "h:gpu0", size=(100, 24)) as pilot:
-        await pilot.press("W")
-        await sees(pilot, "nothing: no worker is wanted here")
+        await press(pilot, "W", "nothing: no worker is wanted here")
