@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from gputui.model.examination import ThreadStack, Transfers
 from gputui.model.plan import WorkerSpec
 from gputui.process import procfs
-from gputui.process.cgroups import memory_limit
 from gputui.process.child import PipeLines, signal_name
 from gputui.process.lifetime import END_SIGNALS, Handle
 from gputui.protocol.agent import FromAgent, StartWorkers
@@ -226,10 +225,8 @@ class WorkerProcess:
             return
         stat = procfs.process_stat(self.pid)
         if stat is not None and stat.rss_bytes >= limit * share:
-            limit = memory_limit(limit, self.spec.memory_share)
-            if stat.rss_bytes >= limit * share:
-                self.over_limit_bytes = limit
-                self.kill()
+            self.over_limit_bytes = limit
+            self.kill()
 
     def cancel_restart(self) -> None:
         """Cancel a start that is due."""

@@ -53,8 +53,6 @@ class WorkerSpec:
     memory_limit_bytes: Bytes
     """0 is no limit."""
     env: Options = ()
-    memory_share: Share = 0.0
-    """Of the host's memory, where its line names no limit: what the limit grows with."""
     device_share: Share = 1.0
     """Of the device's memory, where several workers have one device."""
     division: CpuDivision | None = None
@@ -97,7 +95,6 @@ def workers_of(
         nthreads=threads,
         memory_limit_bytes=capacity.memory_bytes // share if own is None else own,
         env=host.env,
-        memory_share=1 / share if own is None else 0.0,
         device_share=1 / host.workers_per_gpu,
     )
     division = None

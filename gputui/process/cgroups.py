@@ -165,14 +165,8 @@ def _read(path: str) -> str:
 def memory(cgroups: Cgroups | None = None) -> procfs.MemoryUse:
     """Return this process's memory limit and usage now.
 
-    That is its cgroups' limit or the machine's memory, whichever is less. Ask again rather than
-    keep it: a machine's memory may grow while it runs.
+    That is its cgroups' limit or the machine's memory, whichever is less.
     """
     machine = procfs.memory()
     limit = (cgroups or Cgroups()).memory()
     return machine if limit is None or limit.total_bytes >= machine.total_bytes else limit
-
-
-def memory_limit(bytes_: int, share: float) -> int:
-    """Return a worker's limit now: as given, or its share if the machine's memory has grown."""
-    return max(bytes_, int(memory().total_bytes * share)) if share else bytes_

@@ -23,9 +23,7 @@ from distributed.worker import DEFAULT_METRICS
 from gputui.engine import wire
 from gputui.engine.overrides import overriding
 from gputui.engine.tls import security
-from gputui.model.plan import WorkerSpec
 from gputui.process.background import Shared
-from gputui.process.cgroups import memory_limit
 from gputui.process.child import signal_name
 from gputui.process.lifetime import END_SIGNALS, forks_have_own_signals
 from gputui.process.search_path import add_task_path
@@ -152,7 +150,7 @@ async def _serve(order: ForkWorker, credentials: Credentials, reports: int, agen
         port=range(order.ports[0], order.ports[1] + 1) if order.ports else None,
         protocol="tls",
         security=security(credentials.certificate_pem, credentials.key_pem),
-        metrics={**DEFAULT_METRICS, "gputui": partial(_metrics, spec, device)},
+        metrics={**DEFAULT_METRICS, "gputui": partial(_metrics, device)},
     )
     worker.device, worker.contact_host = device, order.contact_host
     worker.batched_stream.interval = SEND_EVERY_S
@@ -184,16 +182,8 @@ def _report(descriptor: int, report: WorkerReport | WorkerEnding) -> None:
         os.write(descriptor, encode(report))
 
 
-def _metrics(spec: WorkerSpec, device: Device | None, worker: distributed.Worker) -> dict[str, Any]:
-    """Return the metrics that each heartbeat takes to the scheduler, for gputui's reporter there.
-
-    A worker's memory limit grows with its host's memory meanwhile.
-    """
-    limit = memory_limit(spec.memory_limit_bytes, spec.memory_share)
-    if limit > (worker.memory_manager.memory_limit or math.inf):
-        worker.memory_manager.memory_limit = limit
-        if hasattr(worker.data, "fast"):
-            worker.data.fast.n = target_bytes(limit)
+def _metrics(device: Device | None, _worker: distributed.Worker) -> dict[str, Any]:
+    """Return what each heartbeat takes to the scheduler, for gputui's reporter there."""
     moved = {way.value: size for way, size in moved_bytes.items() if size}
     if device is None:
         return {"moved": moved, "device_uuid": None, "device_managed_bytes": None}
