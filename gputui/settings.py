@@ -44,7 +44,6 @@ BOUNDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
 
 WORKER_KEYS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "transfers": ("auto or bytes", lambda value: value in ("auto", "bytes")),
-    "transfers-check": ("True or False", lambda value: value in (True, False)),
     "device-memory-limit": ("bytes, or a share up to 1.0", lambda value: _is_limit(value)),
     "rmm-pool-size": ("bytes, or a share up to 1.0", lambda value: _is_limit(value)),
     "rmm-async": ("True or False", lambda value: value in (True, False, None)),
@@ -118,7 +117,7 @@ def parse_settings(tree: Mapping[str, Any]) -> Settings:
     gputui.errors.UsageError: setting gputui.leese: unknown; settings are lease, stage-timeout, \
 idle-timeout, head-cpus, busy, scheduler.host, scheduler.port, ssh.config, \
 ssh.remote-gputui, runs.kept, notify, transfers, \
-transfers-check, device-memory-limit, rmm-pool-size, rmm-async
+device-memory-limit, rmm-pool-size, rmm-async
     """
     values: dict[str, Any] = {}
     problems = []

@@ -114,7 +114,6 @@ GPUTUIS = {
     "gputui.ssh.remote-gputui": "/opt/gputui",
     "gputui.notify": "/bin/true",
     "gputui.transfers": "bytes",
-    "gputui.transfers-check": True,
     "gputui.device-memory-limit": 0.5,
     "gputui.rmm-pool-size": "1 GiB",
     "gputui.rmm-async": True,

@@ -86,7 +86,6 @@ SETTINGS: dict[str, object] = {
     "runs.kept": 10,
     "notify": "mail me",
     "transfers": "bytes",
-    "transfers-check": True,
     "device-memory-limit": "10GB",
     "rmm-pool-size": 0.5,
     "rmm-async": True,

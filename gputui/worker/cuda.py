@@ -178,12 +178,6 @@ class Driver:
         self._do("cuStreamWaitEvent", stream, event, ctypes.c_uint(0))
         self._copy("cuMemcpyDtoDAsync_v2", ctypes.c_uint64(target), ctypes.c_uint64(source), size)
 
-    def read(self, pointer: int, size: int) -> bytes:
-        """Return bytes of the device."""
-        data = ctypes.create_string_buffer(size)
-        self._do("cuMemcpyDtoH_v2", data, ctypes.c_uint64(pointer), ctypes.c_size_t(size))
-        return data.raw
-
     def pinned(self, size: int) -> Any:
         """Return an array of bytes that the card copies to and from directly."""
         address = ctypes.c_void_p()

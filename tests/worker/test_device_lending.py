@@ -81,7 +81,7 @@ def frame_of(
     driver: Any, allocations: Allocations, page: Page, size: int = SIZE
 ) -> MappedBytes | None:
     reader, ticket = Reader("tls://reader", Location.here(0, device="GPU-0")), ticket_of(page)
-    loan = Loan(page, ticket, reader, True, check=False, pool=allocations, device=driver)
+    loan = Loan(page, ticket, reader, True, pool=allocations, device=driver)
     return loan.device_frame(BASE + 512, size, "an array")
 
 

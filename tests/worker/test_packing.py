@@ -23,14 +23,12 @@ ARRAY = np.arange(HOST_FROM_BYTES, dtype="u1")
 def loan() -> Iterator[Loan]:
     page = Page()
     here = Location.here(page.descriptor, device="")
-    one = Loan(page, Ticket(here, *page.take()), Reader("", here), False, check=False)
+    one = Loan(page, Ticket(here, *page.take()), Reader("", here), False)
     yield one
     one.release()
 
 
-@pytest.mark.parametrize("check", [False, True])
-def test_what_was_packed_is_put_together_again(loan: Loan, check: bool) -> None:
-    loan.check = check
+def test_what_was_packed_is_put_together_again(loan: Loan) -> None:
     packed = pack({"array": ARRAY, "text": "text"}, loan)
     value = unpack(packed, loan.ticket)
     assert isinstance(value, dict)
@@ -66,15 +64,6 @@ def test_what_was_lent_is_mapped_as_long_as_it_is_used_and_keeps_no_descriptor(l
     assert Path("/proc/self/maps").read_text().count("memfd:gputui-array") == 2
     del value
     assert "memfd:gputui-array" not in Path("/proc/self/maps").read_text()
-
-
-def test_a_buffer_that_was_changed_on_the_way_is_found_by_its_checksum(loan: Loan) -> None:
-    loan.check = True
-    packed = pack(ARRAY, loan)
-    [shared] = [part for part in packed if isinstance(part, SharedBuffer)]
-    os.pwrite(shared.descriptor, b"\xff", 0)
-    with pytest.raises(OSError, match="differs from what was lent"):
-        unpack(packed, loan.ticket)
 
 
 def test_what_its_owner_let_go_of_meanwhile_does_not_count(loan: Loan) -> None:
@@ -162,7 +151,6 @@ def test_a_frame_of_cudf_goes_buffer_by_buffer_wherever_it_is_nested(
     waits: list[bool] = []
     monkeypatch.setattr(packing.driver, "synchronize", lambda: waits.append(True))
     columns = [b"small", bytes(ARRAY)]
-    loan.check = True
     packed = pack({"nested": [Frame(columns)]}, loan)
     assert [type(part) is SharedBuffer for part in packed] == [False, False, True]
     value = unpack(packed, loan.ticket)

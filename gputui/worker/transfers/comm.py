@@ -66,7 +66,6 @@ class Side:
 
     page: Page
     location: Location
-    check: bool
     not_mapping: set[Location] = field(default_factory=set)
     """Readers that cannot map this process's device memory."""
 
@@ -85,8 +84,7 @@ def set_up(*, device: str) -> None:
     if dask.config.get("gputui.transfers", "auto") == "bytes":
         return
     page = Page()
-    check = bool(dask.config.get("gputui.transfers-check", False))
-    _side = Side(page, Location.here(page.descriptor, device=device), check)
+    _side = Side(page, Location.here(page.descriptor, device=device))
 
 
 @overriding(
@@ -171,7 +169,7 @@ class WorkerComm(TLS):  # type: ignore[misc]
             say_once(f"values go as bytes: {error}")
             return msg
         reader = Reader(address or "", there)
-        loan = Loan(_side.page, ticket, reader, maps_device, _side.check)
+        loan = Loan(_side.page, ticket, reader, maps_device)
         work = _threads.submit(_lent, values, loan)
         try:
             lent = await asyncio.wrap_future(work)
