@@ -10,7 +10,6 @@ import os
 import shutil
 import socket
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -89,38 +88,20 @@ class AgentSocket:
         listener.listen(8)
         return listener
 
-    def note(self, lock: int, cluster_id: str, cluster: str) -> None:
-        """Note in the lock whose agent this is, for `others`."""
-        with contextlib.suppress(OSError):  # a full disk: others only miss a warning
-            os.pwrite(lock, f"{cluster_id}\n{cluster}\n{own_machine()}".encode(), 0)
-
-    def others(self, cluster_id: str) -> tuple[str, ...]:
-        """Return the names of this user's other clusters that have an agent on this host."""
-        found = set()
-        for lock, (noted_id, cluster, _) in self._noted():
-            with contextlib.suppress(OSError):
-                if cluster and noted_id != cluster_id and is_locked(lock):
-                    found.add(cluster)
-        return tuple(sorted(found))
+    def note(self, lock: int) -> None:
+        """Note in the lock on which machine this agent is, for `sweep_others`."""
+        with contextlib.suppress(OSError):  # a full disk: it is not swept
+            os.pwrite(lock, own_machine().encode(), 0)
 
     def sweep_others(self) -> None:
         """Remove what agents of this machine left that were killed, in this folder.
 
         It may be on NFS, where the locks of another machine's agents may not be seen.
         """
-        for lock, (_, _, machine) in self._noted():
-            with contextlib.suppress(OSError):
-                if machine == own_machine():
-                    AgentSocket(lock.with_suffix(".sock")).sweep()
-
-    def _noted(self) -> Iterator[tuple[Path, list[str]]]:
-        """Yield each agent's lock in this folder, with its cluster's id and name and its machine.
-
-        A field that it does not have is "".
-        """
         for lock in self.path.parent.glob("agent-*.held"):
             with contextlib.suppress(OSError):
-                yield lock, [*lock.read_text(errors="replace").split("\n"), "", "", ""][:3]
+                if lock.read_text(errors="replace") == own_machine():
+                    AgentSocket(lock.with_suffix(".sock")).sweep()
 
     def sweep(self) -> bool:
         """Remove the socket and the lock, unless an agent has it; True when none does."""

@@ -87,7 +87,7 @@ def _agent_of(
         configure.temporary_directory or dict(configure.env).get("TMPDIR")
     )
     try:
-        agent_socket.note(lock, configure.cluster_id, configure.cluster)
+        agent_socket.note(lock)
         with agent_socket.listen() as listener:
             if _in_new_session():
                 try:

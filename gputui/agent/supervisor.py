@@ -128,8 +128,6 @@ class Supervisor:
         self._environ = environ
         self._scratch = scratch
         self._socket = agent_socket
-        self._others: tuple[str, ...] | None = None
-        """This user's other clusters on this host; None before the facts were sent."""
         self._head: HeadChannel | None = None
         self._lease_steps = LEASE_STEPS
         """Those that are left."""
@@ -193,7 +191,7 @@ class Supervisor:
         for name, work in (
             ("telemetry", partial(self._tell_readings, reader)),
             ("claims", partial(self._held_claims.keep, self._workers.devices)),
-            ("its log, its pack and other clusters", self._keep_house),
+            ("its log and its pack", self._keep_house),
             ("memory limits", self._workers.keep_limits),
             ("memory limits of programs", self._programs.keep_limits),
         ):
@@ -304,27 +302,18 @@ class Supervisor:
         facts = await asyncio.to_thread(
             gather_facts, self._watch, scratch=self._scratch, environ=self._environ
         )
-        self._others = self._socket.others(self._configure.cluster_id)
         if facts.devices and self._held_claims.problem:
             facts = replace(facts, warnings=(*facts.warnings, self._held_claims.problem))
-        self.send(replace(facts, running=self._workers.running(), clusters=self._others))
+        self.send(replace(facts, running=self._workers.running()))
         self._programs.tell()
 
     async def _keep_house(self) -> None:
-        """Empty a full log, and report each of this user's clusters that comes to this host.
-
-        No other agent sweeps a pack that was touched lately.
-        """
+        """Empty a full log; and touch the pack, so that no other agent sweeps it."""
         while True:
             keep_log_small()
             if PACK:
                 with contextlib.suppress(OSError):
                     os.utime(PACK)
-            if (before := self._others) is not None:
-                self._others = self._socket.others(self._configure.cluster_id)
-                for cluster in sorted({*self._others} - {*before}):
-                    hint = "give each a part with gpus=, workers= and memory="
-                    self.send(Trouble(f"your cluster {cluster} runs here now, too: {hint}"))
             await asyncio.sleep(LOOK_EVERY_S)
 
     async def _tell_readings(self, reader: TelemetryReader) -> None:

@@ -109,11 +109,6 @@ def warnings(
     busy = filter(used_by_others, chosen_devices(host, facts.devices))
     for device in () if takes_free(host, settings) else busy:
         yield _occupied(device) + skipped
-    if facts.clusters:
-        yield (
-            f"your cluster {', '.join(facts.clusters)} runs here, too, and both take all that "
-            "there is: give each a part with gpus=, workers= and memory="
-        )
     here, there = installed_here().get("numpy", ""), dict(facts.packages).get("numpy", "")
     if there and here.split(".")[0] != there.split(".")[0]:
         yield f"numpy {there} there, {here} here: arrays may not travel between them"

@@ -59,7 +59,7 @@ class Configure:
     temporary_directory: Line | None = None
     """Where workers keep their files; None is where the host keeps such things."""
     cluster: Name = ""
-    """The cluster's name, for other clusters of this user on the host."""
+    """The cluster's name, for the notes of its claims."""
     promised_until: Moment | None = None
     """When its user means to be done, for the notes of its claims."""
     frontends: Many[Pid] = ()
@@ -273,8 +273,6 @@ class Facts:
     warnings: Few[Line] = ()
     gpus_known: bool = True
     """Whether NVML has said which GPUs there are, or that there can be none."""
-    clusters: Few[Name] = ()
-    """Other clusters of this user that have an agent on this host, by name."""
     others_hidden: bool = False
     """Whether /proc hides the processes of others."""
     limits: Few[tuple[Line, Line]] = ()

@@ -117,12 +117,12 @@ def test_an_agent_that_takes_no_connections_holds_no_other_up(
         frozen, other = AgentSocket.of("frozen", "host"), AgentSocket.of("other", "host")
         lock = frozen.hold()
         assert lock is not None
-        frozen.note(lock, "frozen", "lab")
-        assert other.others("other") == ("lab",)
-        assert not frozen.sweep()
+        frozen.note(lock)
+        other.sweep_others()
+        assert frozen.path.with_suffix(".held").exists()
         os.close(lock)
-        assert other.others("other") == ()
-        assert frozen.sweep()
+        other.sweep_others()
+        assert not frozen.path.with_suffix(".held").exists()
 
 
 def test_one_agent_at_a_time_holds_a_lock_that_is_removed_meanwhile(

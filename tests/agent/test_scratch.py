@@ -63,7 +63,7 @@ def test_the_places_of_agents_that_were_killed_are_removed(
     held = [each.hold() for each in (own, lives)]
     for each, descriptor in zip((own, lives), held, strict=True):
         assert descriptor is not None
-        each.note(descriptor, "id", "lab")
+        each.note(descriptor)
         each.listen().close()
     own.sweep_others()
     there = {path.name for path in own.path.parent.iterdir()}
@@ -81,6 +81,6 @@ def left_behind(agent_socket: AgentSocket) -> None:
     """Leave what an agent leaves that is killed."""
     lock = agent_socket.hold()
     assert lock is not None
-    agent_socket.note(lock, "id", "lab")
+    agent_socket.note(lock)
     agent_socket.listen().close()
     os.close(lock)

@@ -149,13 +149,6 @@ def test_a_driver_that_does_not_answer_is_not_taken_for_a_machine_without_gpus()
     assert refusal(Host("gpu-a", gpus=()), settings=fallback, **silent) is None
 
 
-def test_another_cluster_of_the_same_user_on_the_host_is_named() -> None:
-    facts = replace(FACTS, clusters=("night",))
-    for host in (Host("gpu-a"), Host("cpu-a", gpus=())):
-        (warning,) = checks.warnings(host, facts, SETTINGS)
-        assert "your cluster night runs here, too" in warning
-
-
 def test_a_host_without_numpy_is_said_to_have_none() -> None:
     facts = replace(FACTS, packages=PACKAGES[:2])
     host = Host("cpu-a", gpus=())
