@@ -6,6 +6,7 @@ used, the next is tried; when none can, the error names each with its reason.
 """
 
 import contextlib
+import fcntl
 import glob
 import os
 import stat
@@ -125,6 +126,24 @@ def read_own_file(path: Path) -> bytes:
             raise OSError(0, f"{path} may be written by others")
         os.utime(descriptor)
         return file.read()
+
+
+def locked_file(path: Path) -> int | None:
+    """Open a file, 0600, and lock it with flock(2); return the descriptor that holds the lock.
+
+    None where another process holds it. A file that was removed meanwhile does not count. Raises
+    OSError.
+    """
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        if os.fstat(descriptor).st_nlink:
+            return descriptor
+        os.close(descriptor)
 
 
 def sweep(folder: Path, pattern: str, kept_s: float) -> None:

@@ -13,7 +13,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from gputui.folders import SCRATCH_PREFIX, read_own_file, runtime_folder
+from gputui.folders import SCRATCH_PREFIX, locked_file, read_own_file, runtime_folder
 from gputui.process.procfs import is_locked, own_machine
 from gputui.process.search_path import own_python
 
@@ -58,18 +58,9 @@ class AgentSocket:
     def hold(self) -> int | None:
         """Return the locked lock, a descriptor that an agent keeps open as long as it lives.
 
-        None where one has it. A lock that was removed meanwhile does not count.
+        None where one has it.
         """
-        while True:
-            descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                os.close(descriptor)
-                return None
-            if os.fstat(descriptor).st_nlink:
-                return descriptor
-            os.close(descriptor)
+        return locked_file(self._lock)
 
     def wait(self) -> None:
         """Return once no agent has the lock."""

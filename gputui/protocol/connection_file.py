@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from gputui.errors import HeadError, UsageError
-from gputui.folders import runtime_folder, scheduler_scratch_folder
+from gputui.folders import locked_file, runtime_folder, scheduler_scratch_folder
 from gputui.model.bounds import LAST_MOMENT
 from gputui.protocol.codec import hints_of, inward
 from gputui.version import __version__
@@ -178,24 +178,7 @@ def _first_free(folder: Path, names: list[str]) -> tuple[str, Path, int]:
 
 def _open_locked(path: Path) -> int | None:
     """Return a descriptor that locks the file at this path; None where another process does."""
-    while True:
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        try:
-            descriptor = os.open(path, flags, 0o600)
-        except OSError as error:
-            raise HeadError(f"{path}: {error.strerror}") from error
-        if not _locked(descriptor):
-            os.close(descriptor)
-            return None
-        if path.exists() and path.stat().st_ino == os.fstat(descriptor).st_ino:
-            return descriptor
-        os.close(descriptor)  # its cluster ended between the opening and the lock
-
-
-def _locked(descriptor: int) -> bool:
-    """Try to lock the open file; return whether it succeeded."""
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+        return locked_file(path)
+    except OSError as error:
+        raise HeadError(f"{path}: {error.strerror}") from error
