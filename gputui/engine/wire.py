@@ -6,8 +6,7 @@
   frame then counted 48 bytes: it was never spilled, and went to other workers as bytes. cuDF's own
   copies to the host and back reach a tenth of the card's rate.
 - torch's: Dask's own way calls `Tensor.numpy`, which raises TypeError for a tensor on a device, and
-  the task that wants it never ends. `distributed.protocol.torch` is never imported here: it would
-  register its own as soon as a first tensor arrives.
+  the task that wants it never ends.
 
 All headers are those that Dask and cuDF write and read, so that either end may be without gputui.
 
@@ -26,9 +25,6 @@ from distributed.protocol import pickle
 from distributed.protocol.serialize import (
     dask_deserialize,
     dask_serialize,
-    deserialize,
-    register_generic,
-    serialize,
 )
 
 STAGED_FROM_BYTES = 2**22
@@ -157,49 +153,18 @@ def _register_torch_sizes() -> None:
 
 
 def _register_torch() -> None:
+    """Have Dask send tensors in its own way, those of a device from their copies on the host."""
     import torch
+    from distributed.protocol.torch import serialize_torch_Tensor
 
-    dask_serialize.register(torch.Tensor, _send_tensor)
-    dask_deserialize.register(torch.Tensor, _receive_tensor)
-    dask_serialize.register(torch.nn.Parameter, _send_parameter)
-    dask_deserialize.register(torch.nn.Parameter, _receive_parameter)
-    register_generic(torch.nn.Module)
+    def send(tensor: Any) -> tuple[dict[str, Any], list[Any]]:
+        header, frames = serialize_torch_Tensor(tensor.detach().cpu())
+        return header | {
+            "requires_grad": tensor.requires_grad,
+            "device": tensor.device.type,
+        }, frames
 
-
-def _send_tensor(tensor: Any) -> tuple[dict[str, Any], list[Any]]:
-    inner, frames = serialize(tensor.detach().cpu().numpy())
-    header = {"sub-header": inner, "requires_grad": tensor.requires_grad}
-    return header | {"device": tensor.device.type}, frames
-
-
-def _receive_tensor(header: dict[str, Any], frames: list[Any]) -> Any:
-    """Return the tensor, on a device if it was on one; with its gradient where Dask sent that."""
-    import torch
-
-    grad, end = header.get("grad"), None
-    if grad:
-        end = grad["start"]
-    array = deserialize(header["sub-header"], frames[:end])
-    if header["device"] == "cpu":
-        tensor = torch.from_numpy(array)
-    else:
-        tensor = torch.tensor(array, device=header["device"])
-    tensor = tensor.requires_grad_(header["requires_grad"])
-    if grad:
-        tensor.grad = torch.from_numpy(deserialize(grad["header"], frames[end:]))
-    return tensor
-
-
-def _send_parameter(parameter: Any) -> tuple[dict[str, Any], list[Any]]:
-    inner, frames = serialize(parameter.detach())
-    return {"sub-header": inner, "requires_grad": parameter.requires_grad}, frames
-
-
-def _receive_parameter(header: dict[str, Any], frames: list[Any]) -> Any:
-    import torch
-
-    tensor = deserialize(header["sub-header"], frames)
-    return torch.nn.Parameter(data=tensor, requires_grad=header["requires_grad"])
+    dask_serialize.register(torch.Tensor, send)
 
 
 HINT = (

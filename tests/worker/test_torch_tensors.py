@@ -13,8 +13,9 @@ torch = types.ModuleType("torch")
 
 class Tensor:
     # As torch's: on a device it gives no NumPy array.
-    def __init__(self, array, device="cpu", requires_grad=False):
-        self.array, self.requires_grad = array, requires_grad
+    grad = None
+    def __init__(self, data, device="cpu", requires_grad=False):
+        self.array, self.requires_grad = data, requires_grad
         self.device = types.SimpleNamespace(type=device)
     def detach(self):
         return self
