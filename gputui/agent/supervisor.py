@@ -335,8 +335,6 @@ class Supervisor:
             error = f"no answer within {reach.timeout_s:.0f} s"
         except OSError as problem:
             error = os.strerror(problem.errno) if problem.errno else str(problem)
-            if isinstance(problem, ConnectionRefusedError):
-                own_address = await _own_address(reach)
         self.send(Reached(reach.host, reach.port, error, own_address))
 
     async def _end_with_lease(self) -> None:
@@ -358,12 +356,3 @@ class Supervisor:
     def _end(self, reason: str) -> None:
         """Note why the agent ends; its log is removed before it has ended."""
         self._ending = AgentEnding(reason, log_tail(self._scratch))
-
-
-async def _own_address(reach: Reach) -> str:
-    """Return this host's end of the way to another; a datagram socket sends nothing for that."""
-    transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(
-        asyncio.DatagramProtocol, remote_addr=(reach.host, reach.port)
-    )
-    with contextlib.closing(transport):
-        return str(transport.get_extra_info("sockname")[0])

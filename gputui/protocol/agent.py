@@ -311,7 +311,7 @@ class Reached:
     port: Port
     error: Text
     local_address: Name = ""
-    """This end of the way there; "" where nothing answered, not even that the port is closed."""
+    """This end of the connection, if it was made."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -213,7 +213,6 @@ async def test_reaching_says_why_a_port_cannot_be_reached(driver: Driver) -> Non
     driver.send(Reach("127.0.0.1", 1, 2.0))
     reached = await driver.wait_for(Reached)
     assert "refused" in reached.error.lower()
-    assert reached.local_address == "127.0.0.1"
 
 
 async def test_a_worker_that_cannot_listen_says_on_what_and_is_not_tried_again(

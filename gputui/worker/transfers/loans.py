@@ -6,12 +6,12 @@ containers on one host share the boot, but none of these. What comes in is check
 
 How values come is counted by way; why one comes another way than it could is printed, once each.
 
-Each worker has one page of words that its readers map. A loan has a word there from the moment it
+Each worker has one page of words, a file in memory. A loan has a word there from the moment it
 is made until before anything of it is released, so that a reader who finds the word after its copy
 knows that it copied what was lent, even if the comm has ended since.
 """
 
-import mmap
+import contextlib
 import os
 import struct
 import threading
@@ -141,7 +141,6 @@ class Page:
     def __init__(self) -> None:
         self.descriptor = os.memfd_create("gputui-loans", os.MFD_CLOEXEC)
         os.posix_fallocate(self.descriptor, 0, PAGE_BYTES)
-        self._words = mmap.mmap(self.descriptor, PAGE_BYTES)
         self._free = list(range(PAGE_BYTES // WORD.size))
         self._lock = threading.Lock()
         self._last = 0
@@ -153,39 +152,25 @@ class Page:
                 raise OSError("every word of the loan page is in use")
             self._last += 1
             slot = self._free.pop()
-            WORD.pack_into(self._words, slot * WORD.size, self._last)
+            os.pwrite(self.descriptor, WORD.pack(self._last), slot * WORD.size)
             return slot, self._last
 
     def give_back(self, slot: int) -> None:
         """Mark a loan as held no more."""
         with self._lock:
-            WORD.pack_into(self._words, slot * WORD.size, 0)
+            os.pwrite(self.descriptor, WORD.pack(0), slot * WORD.size)
             self._free.append(slot)
-
-
-_pages: dict[tuple[int, int], tuple[Location, mmap.mmap]] = {}
-"""The pages of owners that this process reads from, by process and page."""
-_pages_lock = threading.Lock()
 
 
 def check_held(ticket: Ticket) -> None:
     """Raise NotHeldError unless the owner lives and still holds the loan."""
-    word = WORD.unpack_from(_page_of(ticket.owner), ticket.slot * WORD.size)[0]
-    if word != ticket.word or not ticket.owner.alive():
-        raise NotHeldError(f"process {ticket.owner.pid} released what it lent")
-
-
-def _page_of(owner: Location) -> mmap.mmap:
-    key = (owner.pid, owner.page_file)
-    with _pages_lock:
-        if key not in _pages:
-            for other in [other for other, (lender, _) in _pages.items() if not lender.alive()]:
-                del _pages[other]
-            descriptor = owner.open(owner.page_fd)
-            try:
-                if os.fstat(descriptor).st_ino != owner.page_file:
-                    raise NotHeldError(f"process {owner.pid} is another one now")
-                _pages[key] = owner, mmap.mmap(descriptor, PAGE_BYTES, prot=mmap.PROT_READ)
-            finally:
-                os.close(descriptor)
-        return _pages[key][1]
+    owner = ticket.owner
+    with contextlib.suppress(OSError):
+        page = owner.open(owner.page_fd)
+        try:
+            word = os.pread(page, WORD.size, ticket.slot * WORD.size)
+            if word == WORD.pack(ticket.word) and os.fstat(page).st_ino == owner.page_file:
+                return
+        finally:
+            os.close(page)
+    raise NotHeldError(f"process {owner.pid} released what it lent")
