@@ -183,7 +183,7 @@ def _report(descriptor: int, report: WorkerReport | WorkerEnding) -> None:
 
 
 def _metrics(device: Device | None, _worker: distributed.Worker) -> dict[str, Any]:
-    """Return what each heartbeat takes to the scheduler, for gputui's reporter there."""
+    """Return the metrics of a heartbeat, for gputui's reporter at the scheduler."""
     moved = {way.value: size for way, size in moved_bytes.items() if size}
     if device is None:
         return {"moved": moved, "device_uuid": None, "device_managed_bytes": None}
