@@ -16,8 +16,9 @@ from gputui.client.head_connection import HeadConnection
 from gputui.client.sources import parse_size, parse_span, read_hosts
 from gputui.errors import ClusterError, ExitCode, GputuiError, HostError, UsageError
 from gputui.fleet.checks import OTHERS_HIDDEN, chosen_devices
-from gputui.fleet.claiming import HostClaims, Picked, hold
-from gputui.fleet.lone_agents import LoneAgent, lone_agents
+from gputui.fleet.claiming import Picked, hold
+from gputui.fleet.host import FleetHost
+from gputui.fleet.lone_agents import lone_agents
 from gputui.model.hosts import Host
 from gputui.model.plain_text import aligned, safe, safe_lines
 from gputui.model.readings import (
@@ -91,34 +92,31 @@ async def _looking(hosts: Sequence[Host], once: bool) -> AsyncIterator[Callable[
     async with contextlib.AsyncExitStack() as opened:
         asked = await asyncio.gather(*(_asked(each, opened) for each in running_clusters()))
         heads = [each for each in asked if each]
-        agents, failures = dict[str, HostClaims](), dict[str, HostError]()
+        agents = dict[str, FleetHost]()
         # A head may end, or lose a host, while others are reached.
         while rest := [
-            host for host in hosts if host.name not in agents | failures and not _ready(host, heads)
+            host for host in hosts if host.name not in agents and not _ready(host, heads)
         ]:
             alone = lone_agents(rest, fleet_settings(), ask_here, once=once)
-            up, failed = _apart(await opened.enter_async_context(alone))
-            for agent in up:
-                said = [*agent.facts.warnings, *[OTHERS_HIDDEN] * agent.facts.others_hidden]
-                if not agent.claims.devices:
-                    said = [f"no GPU: {'; '.join(agent.facts.warnings) or 'none that may be used'}"]
-                for each in said:
-                    print(safe(f"gputui: {agent.host.name}: {each}"), file=sys.stderr)
-            agents |= {agent.host.name: agent.claims for agent in up}
-            failures |= {each.host: each for each in failed}
+            reached = await opened.enter_async_context(alone)
+            for agent in reached:
+                for each in _said(agent):
+                    print(safe(f"gputui: {agent.name}: {each}"), file=sys.stderr)
+            agents |= {agent.name: agent for agent in reached}
 
         def look() -> Seen:
             found, lost = {}, []
             for host in hosts:
-                claims, status = agents.get(host.name), _ready(host, heads)
-                if claims and not claims.lost:
-                    found[host.name] = claims.devices
+                agent, status = agents.get(host.name), _ready(host, heads)
+                if agent and agent.state is HostState.READY:
+                    found[host.name] = agent.claims.devices
                 elif status:
                     found[host.name] = chosen_devices(host, status.devices)
+                elif agent:
+                    lost.append(_failure(agent))
                 else:
-                    why = claims.lost if claims else "your cluster there lost it, or has ended"
-                    error = HostError(host.name, HostState.SILENT, why)
-                    lost.append(failures.get(host.name, error))
+                    why = "your cluster there lost it, or has ended"
+                    lost.append(HostError(host.name, HostState.SILENT, why))
             return found, tuple(lost)
 
         yield look
@@ -152,13 +150,21 @@ async def _asked(cluster: ConnectionFile, opened: contextlib.AsyncExitStack) -> 
     return None
 
 
-def _apart(
-    found: Iterable[LoneAgent | HostError],
-) -> tuple[tuple[LoneAgent, ...], tuple[HostError, ...]]:
-    """Return the hosts that answered, and why the others did not."""
-    found = tuple(found)
-    failed = tuple(each for each in found if isinstance(each, HostError))
-    return tuple(each for each in found if isinstance(each, LoneAgent)), failed
+def _said(agent: FleetHost) -> Iterable[str]:
+    """Return the warnings of a host that is ready."""
+    if agent.facts is None or agent.state is not HostState.READY:
+        return ()
+    if not agent.claims.devices:
+        return [f"no GPU: {'; '.join(agent.facts.warnings) or 'none that may be used'}"]
+    return [*agent.facts.warnings, *[OTHERS_HIDDEN] * agent.facts.others_hidden]
+
+
+def _failure(host: FleetHost) -> HostError:
+    """Return why a host cannot be used now."""
+    status = host.status
+    return HostError(
+        host.name, host.state, status.reason, hint=status.hint, stderr_tail=status.stderr_tail
+    )
 
 
 def _tell(failed: Iterable[HostError]) -> None:
@@ -253,16 +259,18 @@ async def claim(
     shown = Note(text, since=now, until=None if hold_s is None else now + hold_s, only_held=True)
     wanted = Wanted(gpus or 1, 0, parse_size("--memory-free", memory_free), wait_s)
     async with lone_agents(read.hosts, fleet_settings(), ask_here) as found:
-        up, failed = _apart(found)
-        _tell(failed)
+        up = [each for each in found if each.state is HostState.READY]
+        _tell(_failure(each) for each in found if each not in up)
         if not up:
             raise ClusterError("no host answered")
+        agents = {each.name: each.agent_pid for each in up}
         if listed or release:
             return await _own_claims(up, release)
         if pid:
             held: Picked = [(up[0].claims, await up[0].claims.claim_for(pid, shown))]
         else:
             held = await hold([host.claims for host in up], wanted, shown, _say())
+        named = {claims.name for claims, _ in held}
         for claims, devices in held:
             for device in devices:
                 print(safe(f"{claims.name}  {device.label}  {device.uuid}"), flush=True)
@@ -271,8 +279,11 @@ async def claim(
         print(f"gputui: held {how}", file=sys.stderr)
         end = time.monotonic() + (math.inf if hold_s is None else hold_s)
         while (left_s := end - time.monotonic()) > 0:
-            if lost := [claims for claims, _ in held if claims.lost]:
-                raise ClusterError(f"{lost[0].name}: {lost[0].lost}; its GPUs are not held")
+            for each in up:
+                ended = each.lease_over or each.agent_pid != agents[each.name]
+                if ended and each.name in named:
+                    why = each.status.reason or "its agent ended"
+                    raise ClusterError(f"{each.name}: {why}; its GPUs are not held")
             if pid and up[0].claims.over:
                 break
             await asyncio.sleep(min(1.0, left_s))
@@ -293,12 +304,12 @@ def _say() -> Callable[[str], None]:
     return say
 
 
-async def _own_claims(up: Iterable[LoneAgent], release: bool) -> int:
+async def _own_claims(up: Iterable[FleetHost], release: bool) -> int:
     """Print this user's claims; release those that only a `gputui claim` holds."""
     for host in up:
         own = [each for each in host.claims.devices if each.claim and each.claim.own]
         for device in own:
-            words = [host.host.name, device.label, claim_text(device, time.time())]
+            words = [host.name, device.label, claim_text(device, time.time())]
             assert device.claim
             if release and not device.claim.note.only_held:
                 words.append("a cluster or program has it: end that")
@@ -309,7 +320,7 @@ async def _own_claims(up: Iterable[LoneAgent], release: bool) -> int:
             until = time.monotonic() + RELEASED_S
             while any(each.claim and each.uuid in ending for each in host.claims.devices):
                 if time.monotonic() > until:
-                    raise ClusterError(f"{host.host.name}: not released within {RELEASED_S:g} s")
+                    raise ClusterError(f"{host.name}: not released within {RELEASED_S:g} s")
                 await asyncio.sleep(0.1)
     return int(ExitCode.DONE)
 

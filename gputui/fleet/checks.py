@@ -58,7 +58,7 @@ class Finding:
     host: str
     check: str
     """resolve, connect, login, python, versions, gpus, mig, cupy, rapids, warning, disk, limits,
-    clock, shell, ports, port, workers, tunnel or sessions."""
+    clock, ports, port, workers, tunnel or sessions."""
     verdict: Verdict
     text: str = ""
     hint: str = ""

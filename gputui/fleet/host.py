@@ -35,6 +35,7 @@ from gputui.protocol.agent import (
     Examine,
     Facts,
     FromAgent,
+    ProcessEnded,
     Shutdown,
     StartWorkers,
     Telemetry,
@@ -106,6 +107,10 @@ class FleetHost:
         self.lease_over = False
         """Whether it has been lost for so long that its workers are gone."""
         self.claims = HostClaims(host, self.send)
+        self.clock: Finding | None = None
+        """Of its clock against ours; None before it is read."""
+        self.dropped = 0
+        """Connections that its sshd dropped before it took one."""
         self._settings = settings
         self._opener = opener
         self._changed, self._message_received = changed, received
@@ -143,6 +148,11 @@ class FleetHost:
         return replace(
             status, reading=telemetry.host, read_at=telemetry.at, devices=telemetry.devices
         )
+
+    @property
+    def agent_pid(self) -> int:
+        """The pid of its agent there; 0 before that has answered."""
+        return self.facts.agent_pid if self.facts else 0
 
     @property
     def scheduler_address(self) -> str:
@@ -227,6 +237,7 @@ class FleetHost:
             connect_s=RECONNECT_S if self.was_ready and not self.lease_over else None,
         )
         opened = await self._opener.open(self.host, stages)
+        self.dropped = stages.dropped
         if opened.far_address != self.far_address:
             self.listen_address, self.tunnel = "", None
         self.local_address, self.far_address = opened.local_address, opened.far_address
@@ -252,9 +263,6 @@ class FleetHost:
     async def _make_ready(self, session: AgentSession, opened: OpenedAgent) -> None:
         """Configure the agent, check its facts, and have it try the ways that workers need."""
         stages, settings = session.stages, self._settings
-        clock = checks.clock(self.host, opened.clock_ahead_s)
-        if clock.verdict is Verdict.BAD:
-            raise stages.error(clock.text, clock.hint)
         late = f"its agent started and then said nothing for {stages.timeout_s:g} s"
         async with stages.enter(HostState.PROBING, late):
             facts = await session.configure(
@@ -265,6 +273,9 @@ class FleetHost:
                 workers_wanted=self._scheduler_wanted.is_set(),
                 frontends=settings.frontends() if self.host.is_local else (),
             )
+        clock = self.clock = checks.clock(self.host, opened.clock_ahead_s)
+        if clock.verdict is Verdict.BAD:
+            raise stages.error(clock.text, clock.hint)
         self._warn(facts, clock)
         self._forget_lease()
         self.lease_over = False
@@ -294,6 +305,8 @@ class FleetHost:
                 self.claims.devices = checks.chosen_devices(self.host, message.devices)
             case Claimed():
                 self.claims.answered(message)
+            case ProcessEnded():
+                self.claims.over = True
             case Facts():
                 if twin := checks.same_machine(self.host, message, self._owners):
                     raise self._session.stages.error(twin, "remove one of the two lines")

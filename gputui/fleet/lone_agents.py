@@ -6,82 +6,17 @@
 import asyncio
 import contextlib
 import secrets
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import replace
 
-from gputui.errors import HostError, UsageError
-from gputui.fleet.checks import chosen_devices
-from gputui.fleet.claiming import HostClaims
+from gputui.errors import UsageError
 from gputui.fleet.deploy.start_agent import AgentOpener
-from gputui.fleet.session import AgentSession, OpenedAgent, end
-from gputui.fleet.stages import Ask, FleetSettings, Stages
+from gputui.fleet.host import ON_THE_WAY, FleetHost
+from gputui.fleet.reachability import Ways
+from gputui.fleet.stages import Ask, FleetSettings
 from gputui.model.hosts import Host
-from gputui.model.snapshot import HostState
-from gputui.process.background import Background, words
+from gputui.model.snapshot import AWAY, HostState
 from gputui.process.procfs import IS_LINUX
-from gputui.protocol.agent import (
-    Claimed,
-    Facts,
-    FromAgent,
-    ProcessEnded,
-    Telemetry,
-)
-
-
-class LoneAgent:
-    """The agent of a host without a cluster, and its GPUs as they were read last."""
-
-    def __init__(
-        self, host: Host, opened: OpenedAgent, stages: Stages, settings: FleetSettings
-    ) -> None:
-        """Begin to follow the agent."""
-        self.host, self.opened = host, opened
-        self.facts: Facts
-        self.claims = HostClaims(host, opened.channel.send)
-        self.dropped = stages.dropped
-        self.up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done once its facts are there; a HostError where it does not report any."""
-        self._stages = stages
-        session = AgentSession(opened, stages, settings, self._received, lambda quiet_s: None)
-        self.ask = session.ask
-        self._tasks = Background(self._lose, logged=False)
-        self._tasks.start(session.attend(self._introduce(session)), f"the agent of {host.name}")
-
-    async def _introduce(self, session: AgentSession) -> None:
-        """Send the first message to an agent that is to start no worker."""
-        stages = self._stages
-        late = f"its agent started and then said nothing for {stages.timeout_s:g} s"
-        async with stages.enter(HostState.PROBING, late):
-            await session.configure(self.host, workers_wanted=False)
-        session.ready = True
-        self.up.set_result(None)
-
-    def _received(self, message: FromAgent) -> None:
-        match message:
-            case Facts():
-                self.facts = message
-                self.claims.devices = chosen_devices(self.host, message.devices)
-            case Telemetry():
-                self.claims.devices = chosen_devices(self.host, message.devices)
-            case Claimed():
-                self.claims.answered(message)
-            case ProcessEnded():
-                self.claims.over = True
-
-    def _lose(self, what: str, error: Exception) -> None:
-        if not isinstance(error, HostError):
-            error = self._stages.error(words(error))
-        self.claims.lose(error.reason)
-        if not self.up.done():
-            self.up.set_exception(error)
-
-    async def close(self) -> None:
-        """End the agent, and with it its claims."""
-        await self._tasks.close()
-        await end(self.opened.channel)
-        await self.opened.channel.close()
-        if self.opened.connection is not None:
-            await self.opened.connection.close()
 
 
 @contextlib.asynccontextmanager
@@ -91,12 +26,14 @@ async def lone_agents(
     ask: Ask,
     opener: AgentOpener | None = None,
     *,
+    port: int | None = None,
     once: bool = False,
-) -> AsyncIterator[tuple[LoneAgent | HostError, ...]]:
-    """Start an agent on every host; yield each that answered, or why it did not.
+) -> AsyncIterator[tuple[FleetHost, ...]]:
+    """Start an agent on every host; yield the hosts once each is ready or has failed.
 
-    All of them end with the block, those that are asked `once` as soon as they have answered.
-    Raises UsageError for this machine where it is a Mac.
+    With `port`, a host is ready once workers could run there that use a scheduler at that port. All
+    agents end with the block, those that are asked `once` as soon as they have answered. Raises
+    UsageError for this machine where it is a Mac.
     """
     hosts = tuple(hosts)
     if not IS_LINUX and any(host.is_local for host in hosts):
@@ -106,24 +43,46 @@ async def lone_agents(
         settings, cluster_id=f"alone-{secrets.token_hex(4)}", silence_s=settings.lease_s
     )
     opener = opener or AgentOpener(settings)
-    agents: list[LoneAgent] = []
+    found: dict[str, FleetHost] = {}
+    ending: list[asyncio.Task[bool]] = []
+    changed, workers_wanted = asyncio.Event(), asyncio.Event()
+    scheduler_port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    ways = Ways(found, settings.scheduler_host or "")
 
-    async def start(host: Host) -> LoneAgent | HostError:
-        stages = Stages(host.name, settings.stage_timeout_s, ask=ask)
-        try:
-            agent = LoneAgent(host, await opener.open(host, stages), stages, settings)
-            agents.append(agent)
-            await agent.up
-            if once:
-                await agent.close()
-        except HostError as error:
-            return error
-        return agent
+    def look(host: FleetHost, another_state: bool) -> None:
+        changed.set()
+        if once and host.state is HostState.READY:
+            ending.append(asyncio.create_task(host.stop(0.0)))
 
+    async def until(over: Callable[[FleetHost], bool]) -> None:
+        while not all(over(each) for each in found.values()):
+            await changed.wait()
+            changed.clear()
+
+    for host in hosts:
+        found[host.name] = FleetHost(
+            host,
+            settings,
+            opener,
+            {},
+            scheduler_port,
+            workers_wanted,
+            changed=look,
+            received=lambda host, message: None,
+            find_ways=ways.find,
+            ask=lambda name, question: ask(question),
+        )
     try:
-        yield tuple(await asyncio.gather(*map(start, hosts)))
+        await until(lambda host: host.state not in ON_THE_WAY)
+        if port is not None:
+            scheduler_port.set_result(port)
+            workers_wanted.set()
+            await until(
+                lambda host: host.state in AWAY or (host.settled.is_set() and host.state.final)
+            )
+        yield tuple(found.values())
     finally:
-        closing = asyncio.gather(*(agent.close() for agent in agents))
+        closing = asyncio.gather(*ending, *(each.stop(0.0) for each in found.values()))
         try:
             await asyncio.shield(closing)
         finally:

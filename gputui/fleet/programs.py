@@ -191,7 +191,7 @@ class Programs:
 
     def back(self, host: str) -> None:
         """Say again what a host, or a run about it, may have missed while it was not reached."""
-        now = _agent_pid(self._hosts[host])
+        now = self._hosts[host].agent_pid
         if any(each.agent_pid != now for each in self._on(host)):
             self.lose(host, "its agent ended")
         for process in self._on(host):
@@ -344,7 +344,7 @@ class Programs:
                 rows=order.rows,
                 columns=order.columns,
             )
-            group.processes[program] = Process(start, process.host, _agent_pid(host))
+            group.processes[program] = Process(start, process.host, host.agent_pid)
             if not host.send(start):
                 self.end(order.run, 0.0)
                 raise HeadError(f"{process.host} was lost as it was to start")
@@ -352,11 +352,6 @@ class Programs:
             uuids = tuple(device.uuid for device in process.devices)
             places.append(Place(program, process.host, labels, uuids))
         return tuple(places)
-
-
-def _agent_pid(host: FleetHost) -> int:
-    """Return the pid of a host's agent."""
-    return host.facts.agent_pid if host.facts else 0
 
 
 def _address_for(first: FleetHost, others: Iterable[FleetHost]) -> str:

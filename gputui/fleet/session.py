@@ -167,12 +167,8 @@ class OpenedAgent:
     channel: AgentChannel
     local_address: str
     far_address: str
-    greeting: Greeting | None = None
-    """None for an agent of this machine."""
     clock_ahead_s: float = 0.0
     """How far the host's clock is ahead of ours."""
-    shell_s: float = 0.0
-    """How long the host's login shell and Python took to start."""
     connection: Forwarding | None = None
     """None for an agent of this machine, and where the way to it forwards no ports."""
 

@@ -29,12 +29,12 @@ from pathlib import Path
 
 import asyncssh
 
-from gputui.errors import HostError
 from gputui.fleet.checks import Verdict
 from gputui.fleet.doctor import diagnose
 from gputui.fleet.lone_agents import lone_agents
 from gputui.fleet.stages import FleetSettings, Question
 from gputui.model.hosts import Host
+from gputui.model.snapshot import HostState
 from tests.fleet.conftest import free_port
 from tests.sshd import SSHD, AsyncsshServer, SshHost, SshHosts, wait_for_ssh
 
@@ -173,7 +173,7 @@ async def look(hosts: SshHosts) -> None:
     settings = FleetSettings("none", ssh_config=str(hosts.config), stage_timeout_s=120.0)
     named = [Host(host.name, python=sys.executable) for host in hosts.hosts]
     async with lone_agents(named, settings, nobody, once=True) as found:
-        bad = [one for one in found if isinstance(one, HostError)]
+        bad = [one.status for one in found if one.state is not HostState.READY]
         assert not bad, bad[:3]
 
 

@@ -7,9 +7,8 @@ import pytest
 
 from gputui.errors import HostError
 from gputui.fleet.checks import Finding, Verdict
-from gputui.fleet.doctor import report, shell
+from gputui.fleet.doctor import report
 from gputui.fleet.stages import Question, Stages
-from gputui.model.hosts import Host
 from gputui.model.snapshot import HostState as S
 from tests.fleet.conftest import Reaching
 from tests.sshd import AsyncsshServer, SshHosts
@@ -66,13 +65,6 @@ async def test_prompts_of_a_server_cannot_steer_a_terminal() -> None:
     stages = Stages("gpu-a", 1, ask=ask)
     await stages.ask(Question("password", f"me@gpu-a: {EVIL}Password:", True))
     assert asked[0].text.isprintable() and "Password:" in asked[0].text
-
-
-def test_a_slow_login_shell_is_found() -> None:
-    (found,) = shell(Host("gpu-a"), 7.4)
-    assert (found.check, found.verdict) == ("shell", Verdict.DOUBTFUL)
-    assert "took 7 s" in found.text
-    assert not list(shell(Host("gpu-a"), 0.4))
 
 
 def test_errors_and_reports_hold_no_terminal_codes() -> None:

@@ -282,10 +282,15 @@ def test_who_names_the_hosts_that_a_running_head_does_not_reach(
 
 
 def test_who_that_watches_names_a_host_once_it_is_lost(gputui: Command) -> None:
-    watching = gputui.start("who", "--watch")
+    watching = gputui.start("who", "--watch", env={"DASK_GPUTUI__LEASE": "2"})
     assert watching.stdout and watching.stdout.readline()
-    for pid in gputui.pids():
-        if any("agent" in word for word in command_of(pid)):
-            os.kill(pid, signal.SIGTERM)
+    agents = [p for p in gputui.pids() if any("agent" in word for word in command_of(p))]
+    for pid in agents:
+        os.kill(pid, signal.SIGSTOP)
     assert watching.stderr
     assert watching.stderr.readline().startswith("gputui: localhost: ")
+    for pid in agents:
+        os.kill(pid, signal.SIGCONT)
+    for line in watching.stdout:  # it is reached again
+        if line.startswith("localhost"):
+            break

@@ -98,9 +98,8 @@ class AgentOpener:
                     reason = f"it let us in and opened no session: {error}"
                     hint = "let its sshd_config allow one: MaxSessions, ForceCommand"
                     raise stages.error(reason, hint, transient=True) from error
-                began_at = time.monotonic()
                 greeting = await self._greet(host, stages, channel, pack)
-                took_s, ahead_s = time.monotonic() - began_at, greeting.time - time.time()
+                ahead_s = greeting.time - time.time()
             if greeting.send:
                 late = f"upload of the agent stalled for {stages.timeout_s:g} s"
                 async with stages.enter(HostState.PROBING, late):
@@ -110,9 +109,7 @@ class AgentOpener:
             far_address = connection.far_address or greeting.address
             undo.pop_all()
         local_address = connection.local_address or own_end(greeting.client)
-        return OpenedAgent(
-            channel, local_address, far_address, greeting, ahead_s, took_s, connection.forwarding
-        )
+        return OpenedAgent(channel, local_address, far_address, ahead_s, connection.forwarding)
 
     async def connect(self, host: Host, stages: Stages) -> HostConnection:
         """Reach another machine in the way that its line says; raises HostError.
