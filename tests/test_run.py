@@ -95,12 +95,12 @@ def test_a_notebook_shows_a_results_table_and_figure(client: Client) -> None:
     result = execution.execute(client, presets.get("mean"), {"rows": 1000, "cols": 4})
     shown = result._repr_html_()
     assert "<b>mean on 2 workers (numpy)" in shown
-    assert f"<tr><th>mean</th><td>{result.result['mean']:,.10g}</td></tr>" in shown
+    assert f"<pre>mean  {result.result['mean']:,.10g}</pre>" in shown
     image = re.search(r'src="data:image/png;base64,([^"]+)"', shown)
     assert image and base64.b64decode(image[1]).startswith(b"\x89PNG")
     assert repr(result).startswith("<RunResult mean(rows=1000, cols=4,")
     table = replace(result, result={"rows": [{"name": "<b>", "took_s": 0.5}]}, figure=None)
-    assert "<tr><td>&lt;b&gt;</td><td>0.5</td></tr>" in table._repr_html_()
+    assert "name  took s\n&lt;b&gt;   0.5" in table._repr_html_()
 
 
 def test_a_preset_from_a_file_runs_on_workers_that_do_not_have_it(

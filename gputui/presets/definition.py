@@ -18,7 +18,7 @@ from numbers import Number
 from os import PathLike
 from typing import Any
 
-from gputui.errors import PresetError
+from gputui.errors import PresetError, RunError
 from gputui.presets.job import Job, Machine, Value
 
 MOST_NUMBERS = 10**13  # of a matrix: 80 TB
@@ -201,8 +201,8 @@ class Figure:
     """Data of one picture, drawn in the terminal and as PNG.
 
     `kind` is line (`x` and `y`), bar (`labels` and `y`), or heat (`labels` of the rows and
-    `matrix`, in which None is an empty cell). `logarithmic` is the scale of y. A record's figure
-    is read by `msgspec.convert(record, Figure, strict=False)`.
+    `matrix`, in which None is an empty cell). `logarithmic` is the scale of a line's y. A record's
+    figure is read by `msgspec.convert(record, Figure, strict=False)`.
     """
 
     kind: str
@@ -242,16 +242,15 @@ class Figure:
         points = [(a, b) for a, b in pairs if a is not None and b is not None]
         if not points:
             return None
-        logarithmic = self.logarithmic and min(b for _, b in points) > 0
         if self.kind == "bar":
             bars = zip(self.labels, self.y, strict=True)
             labels = tuple(n if math.isfinite(y) else f"{n}: {y}" for n, y in bars)
             y = tuple(b or 0.0 for _, b in pairs)
-            return replace(self, labels=labels, y=y, logarithmic=logarithmic)
+            return replace(self, labels=labels, y=y)
         left_out = len(pairs) - len(points)
         title = f"{self.title} ({left_out} not finite)" if left_out else self.title
         x, y = zip(*points, strict=True)
-        return replace(self, title=title, x=x, y=y, logarithmic=logarithmic)
+        return replace(self, title=title, x=x, y=y, logarithmic=self.logarithmic and min(y) > 0)
 
 
 def _finite(value: float | None) -> float | None:
@@ -272,11 +271,11 @@ class Outcome:
     arrays: Mapping[str, Any] = field(default_factory=dict)
 
 
-def plain(value: Any, depth: int = MOST_DEPTH) -> Any:
+def plain(value: Any, name: str = "result", depth: int = MOST_DEPTH) -> Any:
     """Return a value made of dicts, lists, texts, numbers and None only, so many levels deep.
 
-    NumPy's and CuPy's numbers and arrays become Python's; NaN and infinity become text; anything
-    else becomes what `str` makes of it.
+    NumPy's and CuPy's numbers and arrays become Python's; NaN and infinity become text, as dates,
+    paths and other numbers do. Raises RunError for anything else, which is called `name`.
 
     >>> import numpy as np
     >>> plain({"sum": np.float32(0.5), "s": np.arange(3), "worst": float("nan"), 1: {2}})
@@ -289,36 +288,20 @@ def plain(value: Any, depth: int = MOST_DEPTH) -> Any:
     if depth <= 0:
         return "…"
     if isinstance(value, Mapping):
-        return {str(key): plain(each, depth - 1) for key, each in value.items()}
+        return {str(key): plain(each, f"{name}[{key!r}]", depth - 1) for key, each in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [plain(each, depth - 1) for each in value]
-    return plain(value.tolist(), depth) if hasattr(value, "tolist") else str(value)
-
-
-def strangers(value: Any, name: str = "result", depth: int = MOST_DEPTH) -> list[str]:
-    """Return a line for each thing in a result that is no value, with what to write instead.
-
-    >>> strangers({"a": [1, "b", {"c": None}], "d": object()})
-    ["result['d'] is of type object; give numbers, texts, lists or dicts, from job.compute(…) or \
-job.results([…])"]
-    """
-    if isinstance(value, Mapping | list | tuple):
-        named = value.items() if isinstance(value, Mapping) else enumerate(value)
-        return [
-            line
-            for key, each in named
-            if depth > 0
-            for line in strangers(each, f"{name}[{key!r}]", depth - 1)
-        ]
-    if isinstance(value, _WRITTEN):
-        return []
+        return [plain(each, f"{name}[{at}]", depth - 1) for at, each in enumerate(value)]
     if hasattr(value, "tolist") and not hasattr(value, "__dask_graph__"):
-        return []
-    values = "give numbers, texts, lists or dicts, from job.compute(…) or job.results([…])"
-    return [f"{name} is of type {type(value).__name__}; {values}"]
+        return plain(value.tolist(), name, depth)
+    if isinstance(value, _WRITTEN):
+        return str(value)
+    raise RunError(
+        f"{name} is of type {type(value).__name__}",
+        hint="give numbers, texts, lists or dicts, from job.compute(…) or job.results([…])",
+    )
 
 
-_WRITTEN = (type(None), str, Number, set, frozenset, Enum, PathLike, date, time, timedelta)
+_WRITTEN = (Number, Enum, PathLike, date, time, timedelta)
 
 
 def json_text(value: Any, indent: int | None = None) -> str:

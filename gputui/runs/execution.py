@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from gputui.errors import RunError
 from gputui.presets import Figure, Machine, Memory, Outcome, ParsedParameters, Preset, Value, parse
-from gputui.presets.definition import plain, strangers
+from gputui.presets.definition import plain
 from gputui.presets.job import Job, RunCancelledError, RunProgress, RunWorker, explained, sized
 from gputui.presets.workers import (
     ask,
@@ -31,7 +31,7 @@ from gputui.presets.workers import (
 )
 from gputui.runs.output import drawn, has_matplotlib
 from gputui.runs.records import RunRecord
-from gputui.runs.text import brief, html, usage_facts
+from gputui.runs.text import brief, text, usage_facts
 
 if TYPE_CHECKING:
     import distributed
@@ -68,13 +68,16 @@ class RunResult:
 
     def _repr_html_(self) -> str:
         """Show the result and its figure in a notebook."""
-        parts = [f"<b>{escape(self.heading)}</b>", html(self.result, self.units)]
+        parts = [
+            f"<b>{escape(self.heading)}</b>",
+            f"<pre>{escape(text(self.result, self.units))}</pre>",
+        ]
         if self.figure and has_matplotlib():
             data = base64.b64encode(drawn(self.figure, "png")).decode()
             parts.append(f'<img width="600" src="data:image/png;base64,{data}">')
         if self.record:
             facts = usage_facts(self.record.usage)
-            taken = "".join(f"; {name}: {escape(text)}" for name, text in facts.items())
+            taken = "".join(f"; {name}: {escape(fact)}" for name, fact in facts.items())
             parts.append(f"<code>gputui runs show {escape(self.record.id)}</code>{taken}")
         return "<br>".join(parts)
 
@@ -154,8 +157,7 @@ def _run(preset: Preset, job: Job) -> RunResult:
             f"{preset.name} returned a {type(made).__name__}; compute returns Outcome({{…}}), "
             "with a dict of what --json prints"
         )
-    if problems := strangers(outcome.result):
-        raise RunError("\n".join(f"{preset.name}: {problem}" for problem in problems))
+    result = plain(outcome.result, f"{preset.name}: result")
     if job.keep_arrays and (lacking := sorted({*preset.arrays} - {*outcome.arrays})):
         raise RunError(
             f"{preset.name} declares arrays=… and returned no {', '.join(lacking)}",
@@ -167,7 +169,7 @@ def _run(preset: Preset, job: Job) -> RunResult:
         backend=job.backend,
         workers=job.workers,
         elapsed_s=time.perf_counter() - started,
-        result=plain(outcome.result),
+        result=result,
         units=preset.units,
         figure=outcome.figure,
         versions=versions(job.workers),

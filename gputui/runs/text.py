@@ -8,7 +8,6 @@ import math
 import textwrap
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from html import escape
 from typing import Any
 
 from gputui.model.plain_text import aligned
@@ -46,34 +45,11 @@ def text(
     lines: list[str] = []
     for key, value in result.items():
         if _is_table(value):
-            lines += ["", *_table(value, units, most), ""]
+            lines += ["", *_table(value, units), ""]
         else:
             shown = _cell(value, units.get(key, ""))
             lines.append(f"{words[key]:<{width}}  {_hanging(shown, width + 2, most)}".rstrip())
     return "\n".join(lines).strip("\n")
-
-
-def html(result: Mapping[str, Any], units: Mapping[str, str] | None = None) -> str:
-    """Return a result as a table of HTML, with tables in it for lists of rows.
-
-    >>> html({"a": 2, "took_s": 0.5}, {"took_s": "s"})
-    '<table><tr><th>a</th><td>2</td></tr><tr><th>took</th><td>0.5 s</td></tr></table>'
-    """
-    units = units or {}
-    rows = []
-    for key, value in result.items():
-        unit = units.get(key, "")
-        cell = _html_rows(value, units) if _is_table(value) else escape(_cell(value, unit))
-        rows.append(f"<tr><th>{escape(_words(key, unit))}</th><td>{cell}</td></tr>")
-    return f"<table>{''.join(rows)}</table>"
-
-
-def _html_rows(rows: Sequence[Mapping[str, Any]], units: Mapping[str, str]) -> str:
-    heads, *cells = _rows(rows, units)
-    lines = [f"<tr>{''.join(f'<th>{escape(each)}</th>' for each in heads)}</tr>"]
-    lines += [f"<tr>{''.join(f'<td>{escape(each)}</td>' for each in row)}</tr>" for row in cells]
-    rest = len(rows) - len(cells)
-    return f"<table>{''.join(lines)}</table>" + (f"… and {rest:,} more" if rest else "")
 
 
 def brief(result: Mapping[str, Any], units: Mapping[str, str] | None = None) -> str:
@@ -117,34 +93,13 @@ def _is_table(value: Any) -> bool:
     return bool(rows) and all(isinstance(row, Mapping) for row in rows)
 
 
-def _table(rows: Sequence[Mapping[str, Any]], units: Mapping[str, str], most: int) -> list[str]:
-    heads, *cells = _rows(rows, units)
-    lines = aligned([heads, *cells])
-    if max(map(len, lines)) > most:
-        lines = aligned([*_broken(heads, cells), *cells])
-    rest = len(rows) - len(cells)
-    return lines + ([f"… and {rest:,} more"] if rest else [])
-
-
-def _rows(rows: Sequence[Mapping[str, Any]], units: Mapping[str, str]) -> list[list[str]]:
-    """Return the heads of the columns, and the cells of the first rows."""
-    columns = list(rows[0])
-    return [
-        [_words(column, units.get(column, "")) for column in columns],
-        *(
-            [_cell(row.get(column), units.get(column, "")) for column in columns]
-            for row in rows[: 10 * MOST_ITEMS]
-        ),
-    ]
-
-
-def _broken(heads: Sequence[str], cells: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
-    """Return headings wrapped to the width of their columns, where words allow it."""
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    broken = [_wrap(head, width) for head, width in zip(heads, widths, strict=True)]
-    height = max(map(len, broken))
-    raised = [[*[""] * (height - len(lines)), *lines] for lines in broken]
-    return list(zip(*raised, strict=True))
+def _table(rows: Sequence[Mapping[str, Any]], units: Mapping[str, str]) -> list[str]:
+    """Return the heads of the columns, and the first rows."""
+    columns, shown = list(rows[0]), rows[: 10 * MOST_ITEMS]
+    heads = [_words(column, units.get(column, "")) for column in columns]
+    cells = [[_cell(row.get(each), units.get(each, "")) for each in columns] for row in shown]
+    rest = len(rows) - len(shown)
+    return aligned([heads, *cells]) + [f"… and {rest:,} more"] * bool(rest)
 
 
 def _cell(value: Any, unit: str = "") -> str:

@@ -109,9 +109,9 @@ PRESET = Preset("lazy", "x", (Parameter("what", str, "fine", "x"),), compute)
     ("what", "said"),
     [
         ("fine", ""),
-        ("lazy", r"result\['a'\]\[0\] is of type Array; give .* job.compute"),
-        ("future", r"result\['a'\]\[0\] is of type Future; give .* job.results"),
-        ("odd", r"result\['a'\]\[0\] is of type object; give numbers"),
+        ("lazy", r"result\['a'\]\[0\] is of type Array\n  give .* job.compute"),
+        ("future", r"result\['a'\]\[0\] is of type Future\n  give .* job.results"),
+        ("odd", r"result\['a'\]\[0\] is of type object\n  give numbers"),
     ],
 )
 def test_a_preset_computes_on_the_cluster_and_returns_values(
