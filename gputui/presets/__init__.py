@@ -39,7 +39,7 @@ for `--save`; `Preset.arrays` declares the names, `draws` that there is a figure
 
 **Figure.** `Figure("line", title, y_label, x_label, x=…, y=…)`, as many x as y;
 `Figure("bar", title, labels=…, y=…)`, a label for each bar; `Figure("heat", title, labels=…,
-matrix=…)`, a label for each row. `logarithmic=True` scales y of the first two.
+matrix=…)`, a label for each row. `logarithmic=True` scales y of a line.
 
 **Memory.** `estimate(values, machine)` returns `Memory(peak_bytes, change)`: the peak of one task.
 It is compared with `machine.smallest_bytes`: of the device memory that is free, 85 %; without a

@@ -7,11 +7,9 @@ import contextlib
 import importlib.util
 import io
 import os
-import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from math import ceil, log10
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +21,6 @@ FIGURE_SUFFIXES = (".png", ".pdf", ".svg")
 
 FEW_POINTS = 30
 """Each of so many is marked."""
-MOST_NUMBERED = 16
-"""Rows and columns of a matrix whose numbers fit into its cells."""
 
 TERMINAL = "-"
 """`--figure -`: draw it in the terminal."""
@@ -119,15 +115,9 @@ def save_arrays(
     is a new folder without any.
 
     Raises:
-        RunError: nothing to save, no room on the disk, or a file that cannot be written.
+        RunError: an array of unknown shape, or a file that cannot be written.
     """
-    if not arrays:
-        raise RunError("this run has no arrays to save")
     for name, array in arrays.items():
-        if not hasattr(array, "nbytes") or Path(name).name != name:
-            raise RunError(
-                f"{name!r}, a {type(array).__name__}, is no array, or no name for a file"
-            )
         if any(length != length for length in array.shape):
             raise RunError(
                 f"the shape of {name!r} is not known before it is computed",
@@ -138,13 +128,6 @@ def save_arrays(
     paths: list[Path] = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        needed = sum(int(array.nbytes) for array in arrays.values())
-        free = shutil.disk_usage(folder).free
-        if needed > free:
-            raise RunError(
-                f"{place}: {needed:,} bytes do not fit in the {free:,} that are free",
-                hint="choose another folder, or fewer rows",
-            )
         for name, array in arrays.items():
             path = folder / f"{name}.npy"
             place = str(path)
@@ -251,9 +234,6 @@ def _fill(axes: Any, figure: Figure) -> None:
         axes.barh(figure.labels, figure.y)
         axes.invert_yaxis()
         axes.set(xlabel=figure.y_label, ylabel="")
-        if figure.logarithmic:  # from the power of ten below, so that every bar has a length
-            least = ceil(log10(min(figure.y))) - 1
-            axes.set(xscale="log", xlim=(10.0**least, None))
     else:
         axes.plot(figure.x, figure.y, marker="o" if len(figure.x) <= FEW_POINTS else None)
         if all(value == int(value) for value in figure.x):
@@ -263,17 +243,10 @@ def _fill(axes: Any, figure: Figure) -> None:
 
 
 def _fill_map(axes: Any, figure: Figure) -> None:
-    """Draw a matrix with its scale, and with its numbers where they fit."""
+    """Draw a matrix with its scale."""
     matrix = [[float("nan") if v is None else v for v in row] for row in figure.matrix]
     image = axes.imshow(matrix, cmap="viridis")
     axes.figure.colorbar(image, ax=axes, label=figure.y_label)
     axes.set(xlabel="", ylabel=figure.x_label)
     axes.set_xticks(range(len(figure.labels)), figure.labels, rotation=45, ha="right")
     axes.set_yticks(range(len(figure.labels)), figure.labels)
-    if max(len(matrix), len(matrix[0])) > MOST_NUMBERED:
-        return
-    for row, values in enumerate(figure.matrix):
-        for column, value in enumerate(values):
-            dark = value is not None and image.norm(value) < 0.5
-            text = "–" if value is None else f"{value:.3g}"
-            axes.text(column, row, text, ha="center", va="center", color="w" if dark else "k")

@@ -10,7 +10,6 @@ A full disk does not end a run: a warning is printed once, and the run goes on u
 """
 
 import contextlib
-import difflib
 import os
 import shlex
 import shutil
@@ -37,9 +36,6 @@ MOST_LOG_BYTES = 10 * 2**20
 """The maximum size of a log; later output is dropped."""
 LOG_ROOM_AT_END = 2**16
 """How a run ended is written all the same."""
-
-MOST_LISTED = 10
-"""Of the runs that an id might mean."""
 
 CLOCKS_DIFFER_S = 60.0
 """How far the time of day may have been set while a run went on."""
@@ -305,14 +301,8 @@ def find(id_: str) -> RunRecord:
     ]
     if len(found) == 1:
         return found[0]
-    if found:
-        listed = "\n  ".join(record.id for record in found[:MOST_LISTED])
-        more = "\n  …" if len(found) > MOST_LISTED else ""
-        raise UsageError(f"'{id_}' names {len(found):,} runs:\n  {listed}{more}")
-    ids = [record.id for record in every]
-    close = difflib.get_close_matches(id_, ids, cutoff=0.5) or [i for i in ids if id_ and id_ in i]
-    hint = f" (did you mean {' or '.join(close[:3])}?)" if close else "; `gputui runs` lists them"
-    raise UsageError(f"no run is called '{id_}'{hint}")
+    called = f"names {len(found):,} runs" if found else "is no run"
+    raise UsageError(f"'{id_}' {called}; `gputui runs` lists them")
 
 
 def _read(path: Path) -> RunRecord | None:

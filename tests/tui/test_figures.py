@@ -34,7 +34,7 @@ FIGURES = (
     Figure("line", "level", x=(1.0,), y=(1.0,)),
     Figure("line", "zero and below", x=(1.0, 2.0), y=(-3.0, 0.0)),
     Figure("bar", "speeds", "numbers/s", labels=("a", "b"), y=(0.0, 5.0)),
-    Figure("bar", "a name " * 9, labels=("x" * 90, "b"), y=(1.0, 1e12), logarithmic=True),
+    Figure("bar", "a name " * 9, labels=("x" * 90, "b"), y=(1.0, 1e12)),
     Figure("heat", "links", matrix=((1.0, None), (2.0, 1.0))),
     Figure("heat", "many", matrix=((1.0, 2.0) * 200,) * 200),
     Figure("line", "nothing"),

@@ -75,7 +75,7 @@ def figure_lines(figure: Figure, width: int, height: int, flat: bool = False) ->
         return ()
     draw = {"bar": _bars, "heat": _heat}.get(figure.kind, _graph)
     lines = draw(figure, width, height - 1, flat) if figure.y or figure.matrix else []
-    unit = figure.y_label + (", log scale" if figure.logarithmic and figure.kind != "heat" else "")
+    unit = figure.y_label + ", log scale" * (figure.logarithmic and figure.kind == "line")
     unit = unit.removeprefix(", ")
     title = figure.title + (f" by {figure.x_label}" if figure.x_label else "")
     title = fitted(fmt.safe(title), max(1, width - len(unit)))
@@ -88,26 +88,17 @@ def _bars(figure: Figure, width: int, height: int, _flat: bool) -> list[Line]:
     numbers = [f"{value:,.3g}" for value in figure.y]
     ends = max(map(len, numbers))
     room = max(4, width - names - ends - 2)
-    rows = zip(figure.labels, _shares(figure), numbers, strict=True)
+    longest = max(figure.y) or 1.0
+    rows = zip(figure.labels, figure.y, numbers, strict=True)
     lines: list[Line] = [
         [
             (fitted(fmt.safe(label), names, right=True) + " ", ""),
-            (fmt.bar(share, room), "graph2"),
+            (fmt.bar(value / longest, room), "graph2"),
             (f" {number:>{ends}}", "title"),
         ]
-        for label, share, number in rows
+        for label, value, number in rows
     ]
     return lines[:height]
-
-
-def _shares(figure: Figure) -> list[float]:
-    """Return how long each bar is: from zero, on a logarithmic scale from a power of ten."""
-    if figure.logarithmic and min(figure.y) > 0:
-        base = math.ceil(math.log10(min(figure.y))) - 1
-        top = math.log10(max(figure.y)) - base
-        return [(math.log10(value) - base) / top for value in figure.y]
-    longest = max(figure.y) or 1.0
-    return [value / longest for value in figure.y]
 
 
 def _graph(figure: Figure, width: int, height: int, _flat: bool) -> list[Line]:
