@@ -293,9 +293,6 @@ def _explanation(what: str, error: Any, smaller: Callable[[], str], folder: str)
     if name in LOST and not isinstance(error, asyncio.CancelledError):
         hint = "the scheduler or all its workers are gone"
         return RunError(f"{what} lost its tasks: {said}", hint=hint, lost=True)
-    if name == "LinAlgError":
-        hint = "look for NaN, inf or a singular matrix"
-        return RunError(f"{what} does not converge: {said}", hint=hint)
     return RunError(f"{what} failed: {name}: {said}{_line_in(folder, error)}", worker=worker_name)
 
 

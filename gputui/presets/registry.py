@@ -144,8 +144,6 @@ def _said(error: BaseException, path: Path | None = None) -> str:
     if isinstance(error, SyntaxError):
         return f"SyntaxError: {error}"  # Python names the file and the line
     said = str(error) if isinstance(error, PresetError) else f"{type(error).__name__}: {error}"
-    if "object is not callable" in said:
-        said += "; where two values follow each other, write a comma between them"
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if frame.filename == str(path)]
     return f"{said} ({path.name}:{lines[-1]})" if path and lines else said

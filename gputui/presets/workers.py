@@ -10,7 +10,6 @@ of them.
 
 from __future__ import annotations
 
-import ctypes
 import importlib.util
 import os
 import re
@@ -185,12 +184,14 @@ def describe(backend: str, modules: tuple[str, ...], count: int) -> RunWorker:
     this = get_worker()
     name, nthreads = str(this.name), this.state.nthreads
     host, _, label = name.rpartition(":")
-    no_gpu = _why_no_gpu() if backend == "cupy" else ""
-    if backend == "cupy" and not no_gpu:
-        uuid, room_bytes = _device()
-    else:
-        free_bytes = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // count
-        uuid, room_bytes = None, int((this.memory_manager.memory_limit or free_bytes) * HOST_SHARE)
+    free_bytes = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // count
+    uuid, room_bytes = None, int((this.memory_manager.memory_limit or free_bytes) * HOST_SHARE)
+    no_gpu = ""
+    if backend == "cupy":
+        try:
+            uuid, room_bytes = _device()
+        except OSError as error:
+            no_gpu = error.strerror or str(error)
     return RunWorker(
         name=name,
         address=this.address,
@@ -203,21 +204,6 @@ def describe(backend: str, modules: tuple[str, ...], count: int) -> RunWorker:
         missing=tuple(each for each in modules if importlib.util.find_spec(each) is None),
         versions=_versions(),
     )
-
-
-def _why_no_gpu() -> str:
-    """Return why the CUDA driver has no GPU for this process; "" where it has one.
-
-    Source: CUDA Driver API, cuInit and cuDeviceGetCount; no context is made.
-    """
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return "no NVIDIA driver is there (libcuda.so.1 was not found)"
-    count, visible = ctypes.c_int(), os.environ.get("CUDA_VISIBLE_DEVICES")
-    code = driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count))
-    hidden = "" if visible is None else f", CUDA_VISIBLE_DEVICES={visible!r}"
-    return "" if count.value else f"the CUDA driver shows no GPU (error {code}{hidden})"
 
 
 def pinned_uuid() -> str | None:

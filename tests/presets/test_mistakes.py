@@ -65,15 +65,6 @@ def test_a_mistake_is_found_when_the_file_is_read(
     assert re.search(rf"mine\.py(:|, line ){line}", str(caught.value)) or not line
 
 
-def test_a_comma_missing_between_two_lines_is_named(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(
-        "from gputui.presets import Parameter\n"
-        "BOTH = (\n    Parameter('n', int, 4, '')\n    (Parameter('m', int, 4, '')),\n)\n"
-    )
-    with pytest.raises(PresetError, match=r"write a comma between them \(mine\.py:\d\)"):
-        presets.get(str(tmp_path / "mine.py"))
-
-
 @pytest.mark.parametrize(
     ("before", "after", "said"),
     [
