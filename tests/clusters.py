@@ -109,13 +109,18 @@ class Clusters:
         hosts: str = TWO_WORKERS,
         name: str = "test",
         frontend: str = "screen",
+        up: int = 0,
         **settings: object,
     ) -> LiveCluster:
+        """Start a cluster, and wait until so many of its workers are up."""
         config = ConfigureHead(name, hosts, **{"lease_s": LEASE_S, **settings})
         head = spawn_head(config)
         self.heads.append(head)
         socket = await asyncio.to_thread(head.opened)
-        return await self.attach(head, socket, frontend)
+        cluster = await self.attach(head, socket, frontend)
+        if up:
+            await cluster.up(up)
+        return cluster
 
     async def attach(self, head: HeadProcess, socket: str, frontend: str = "screen") -> LiveCluster:
         cluster = LiveCluster(

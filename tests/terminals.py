@@ -90,11 +90,15 @@ class Window:
     def everything(self) -> str:
         return self.tmux.run("capture-pane", "-p", "-S", "-", "-t", self.name)
 
-    def press(self, *keys: str) -> None:
-        self.tmux.run("send-keys", "-t", self.name, *keys)
+    def press(self, keys: str, *texts: str) -> None:
+        """Press keys by tmux's names (`Down Enter C-p q`), and wait until all texts are seen."""
+        self.tmux.run("send-keys", "-t", self.name, *keys.split())
+        self.sees(*texts)
 
-    def type(self, text: str) -> None:
+    def type(self, text: str, *texts: str) -> None:
+        """Type a text, and wait until all texts are seen."""
         self.tmux.run("send-keys", "-t", self.name, "-l", text)
+        self.sees(*texts)
 
     def sees(self, *texts: str) -> None:
         wait(lambda: all(text in self.text for text in texts), f"{texts} in\n", lambda: self.text)

@@ -10,22 +10,19 @@ import pytest
 
 from gputui.demo import shape
 from gputui.demo.cluster import Demo
-from gputui.errors import HeadError, UsageError
+from gputui.errors import UsageError
 from gputui.model.snapshot import HostState, RunState, Snapshot, WorkerState
 from gputui.protocol.frontend import (
     AddWorkers,
     CancelRun,
     Done,
     Previewed,
-    Request,
     Restart,
     RetireWorkers,
     RetryHosts,
     Scale,
     SnapshotTaken,
     StartRun,
-    Stop,
-    Stopped,
     SubscribeLogs,
 )
 from gputui.protocol.shared import LogLines
@@ -112,14 +109,6 @@ def test_every_way_to_be_refused_is_one_that_the_fleet_knows() -> None:
     one.close()
 
 
-def test_every_gpu_of_a_ready_host_has_a_worker(calm: Timelapse) -> None:
-    snapshot = calm.snapshot
-    assert snapshot
-    assert {w.device_uuid for w in snapshot.workers} == {
-        device.uuid for host in snapshot.hosts for device in host.devices
-    }
-
-
 def test_some_gpus_are_other_peoples_and_get_no_worker() -> None:
     one = Timelapse((4, 4), seed=3).to(STARTED)
     (host,) = (host for host in one.snapshot.hosts if any(d.claim for d in host.devices))
@@ -180,19 +169,6 @@ def test_a_run_is_started_and_cancelled(calm: Timelapse) -> None:
     assert {run.id: run.state for run in ended.runs}[started.text] is RunState.CANCELLED
 
 
-@pytest.mark.parametrize(
-    "request_",
-    [
-        RetireWorkers(1, ("nobody:gpu0",)),
-        StartRun(1, "no-such-preset", ()),
-        StartRun(1, "svd", (("rows", "0"),)),
-    ],
-)
-def test_what_cannot_be_done_is_refused_with_a_reason(calm: Timelapse, request_: Request) -> None:
-    with pytest.raises(HeadError, match=r"no worker nobody|no-such-preset|rows"):
-        calm.request(request_)
-
-
 @pytest.mark.slow
 def test_every_alarm_can_be_seen_in_the_first_five_minutes() -> None:
     one = Timelapse((16, 2), seed=2).to(260)
@@ -214,12 +190,6 @@ def test_log_lines_come_only_to_those_who_asked(calm: Timelapse) -> None:
     assert not any(isinstance(message, LogLines) for message in calm.messages)
     calm.link.send(SubscribeLogs(True))
     calm.until(lambda _: any(isinstance(message, LogLines) for message in calm.messages))
-
-
-def test_a_stop_ends_the_cluster_and_says_so(calm: Timelapse) -> None:
-    calm.request(Stop(0))
-    calm.to(calm.loop.time() + 5)
-    assert isinstance(calm.messages[-1], Stopped)
 
 
 async def test_it_ends_with_its_link_and_leaves_no_file_and_no_task(

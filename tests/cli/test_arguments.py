@@ -35,29 +35,9 @@ def test_text_has_semicolons_for_lines_and_commas_for_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
-    [
-        (b"\x00\x01\x02", "zero byte"),
-        (b"\xff\xfe\x00", "not a text in UTF-8"),
-        (b"", "is empty: it names no host; write one a line"),
-        (b"# gpu-a\n\n", "has comments only: it names no host"),
-        (b"a" * 2**21, "a hosts file of more than 1048576 bytes"),
-    ],
-    ids=["zeros", "latin", "empty", "comments", "large"],
-)
-def test_a_file_that_is_no_hosts_file_is_refused(tmp_path: Path, content: bytes, says: str) -> None:
-    path = tmp_path / "x.txt"
-    path.write_bytes(content)
-    with pytest.raises(UsageError, match=says):
-        read_hosts(str(path))
-
-
-@pytest.mark.parametrize(
     ("given", "says"),
     [
-        ("mine.py", "to run it: gputui HOSTS --run mine.py"),
         ("./mine.py:PRESET", "to run it: gputui HOSTS --run ./mine.py:PRESET"),
-        ("work.ipynb", "is a notebook; open it in Jupyter"),
         (5, "for a number of workers write workers=5"),
         ([0, 1], "0 is no line of a hosts file"),
         ("http://gpu-a", "is the address of a page: write the host, gpu-a"),
@@ -67,18 +47,6 @@ def test_a_file_that_is_no_hosts_file_is_refused(tmp_path: Path, content: bytes,
 def test_what_is_no_hosts_is_refused_with_what_to_write(given: object, says: str) -> None:
     with pytest.raises(UsageError, match=re.escape(says)):
         read_hosts(given)  # type: ignore[arg-type]
-
-
-def test_an_empty_argument_is_no_folder() -> None:
-    with pytest.raises(UsageError, match="HOSTS: is empty: it names no host"):
-        read_hosts("")
-
-
-def test_a_missing_file_and_a_directory_are_said_to_be_so(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no such file"):
-        read_hosts("no-such-file.txt")
-    with pytest.raises(UsageError, match="is a directory"):
-        read_hosts(str(tmp_path))
 
 
 def test_the_setting_of_idle_time_holds_for_a_screen_too() -> None:

@@ -21,8 +21,7 @@ FILES = 1_024
 async def test_half_open_connections_leave_room_for_clients_and_a_small_log(
     clusters: Clusters, runtime: Path
 ) -> None:
-    cluster = await clusters.start()
-    await cluster.up(1)
+    cluster = await clusters.start(up=1)
     (scheduler,) = parts_of(cluster.id)["scheduler"]
     resource.prlimit(scheduler, resource.RLIMIT_NOFILE, (FILES, FILES))
     with flood(cluster.link.address, HALF_OPEN):
@@ -42,8 +41,7 @@ async def test_half_open_connections_leave_room_for_clients_and_a_small_log(
 async def test_half_open_connections_to_a_worker_leave_room_for_its_tasks_and_values(
     clusters: Clusters,
 ) -> None:
-    cluster = await clusters.start()
-    await cluster.up(2)
+    cluster = await clusters.start(up=2)
     pids = {worker.address: worker.pid for worker in cluster.workers.values()}
     flooded, other = pids
     resource.prlimit(pids[flooded], resource.RLIMIT_NOFILE, (FILES, FILES))

@@ -59,8 +59,7 @@ async def test_a_snapshot_joins_host_worker_and_scheduler(standing: LiveCluster)
 async def test_everyone_attached_is_known_and_hears_who_stopped_it_and_nothing_is_left(
     clusters: Clusters, runtime: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cluster = await clusters.start()
-    await cluster.up(2)
+    cluster = await clusters.start(up=2)
     monkeypatch.setenv("SSH_CONNECTION", "10.0.0.9 4000 10.0.0.1 22")
     other = await clusters.attach(cluster.head, cluster.socket)
     await cluster.until(lambda: cluster.snapshot and len(cluster.snapshot.sessions) == 2)
@@ -92,8 +91,7 @@ async def test_a_frontend_on_a_gpu_is_the_clusters_own_and_another_process_is_no
 
 @pytest.mark.slow
 async def test_a_cluster_ends_with_its_starter(clusters: Clusters) -> None:
-    cluster = await clusters.start()
-    await cluster.up(2)
+    cluster = await clusters.start(up=2)
     await asyncio.to_thread(cluster.head.end)
     await nothing_left(cluster.id)
     assert running_clusters() == ()
@@ -101,8 +99,7 @@ async def test_a_cluster_ends_with_its_starter(clusters: Clusters) -> None:
 
 @pytest.mark.slow
 async def test_a_killed_head_takes_everything_along_within_the_lease(clusters: Clusters) -> None:
-    cluster = await clusters.start(lease_s=2.0)
-    await cluster.up(2)
+    cluster = await clusters.start(lease_s=2.0, up=2)
     os.kill(cluster.head.pid, signal.SIGKILL)
     await nothing_left(cluster.id, 2 + 10)
     assert running_clusters() == ()
@@ -167,8 +164,7 @@ async def test_a_cluster_on_loopback_refuses_another_machine(standing: LiveClust
 
 @pytest.mark.slow
 async def test_a_stalled_scheduler_stalls_nothing_else(clusters: Clusters, tmp_path: Path) -> None:
-    cluster = await clusters.start(lease_s=2.0)
-    await cluster.up(2)
+    cluster = await clusters.start(lease_s=2.0, up=2)
     over = tmp_path / "over"
 
     def stall() -> None:
@@ -193,8 +189,7 @@ async def test_a_stalled_scheduler_stalls_nothing_else(clusters: Clusters, tmp_p
 async def test_a_cluster_that_stays_outlives_its_starter_and_its_scheduler(
     clusters: Clusters,
 ) -> None:
-    started = await clusters.start(stays=True)
-    await started.up(2)
+    started = await clusters.start(stays=True, up=2)
     started.head.keep()
     await started.link.close()
     cluster = await clusters.attach(started.head, started.socket)
@@ -210,8 +205,7 @@ async def test_a_cluster_that_stays_outlives_its_starter_and_its_scheduler(
 
 @pytest.mark.slow
 async def test_a_scheduler_that_dies_fails_a_cluster_of_one_run(clusters: Clusters) -> None:
-    cluster = await clusters.start()
-    await cluster.up(2)
+    cluster = await clusters.start(up=2)
     os.kill(cluster.snapshot.scheduler.pid, signal.SIGKILL)
     await cluster.until(lambda: cluster.stopped)
     assert cluster.stopped and cluster.stopped.failed and "SIGKILL" in cluster.stopped.reason

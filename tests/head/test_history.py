@@ -128,8 +128,7 @@ def test_a_host_that_is_removed_is_forgotten() -> None:
 
 @pytest.mark.slow
 async def test_a_screen_that_attaches_sees_what_was_before(clusters: Clusters) -> None:
-    cluster = await clusters.start()
-    await cluster.up(2)
+    cluster = await clusters.start(up=2)
     later = await clusters.attach(cluster.head, cluster.socket)
     await later.until(lambda: later.history)
     assert later.snapshot, "rows stand before the past of all hosts is there"

@@ -59,8 +59,7 @@ async def test_hosts_reached_over_ipv4_and_ipv6_exchange_results(
     first, *others = namespace_hosts.hosts
     six = [over_ipv6(namespace_hosts, host) for host in others]
     text = "\n".join([f"localhost {ONE_WORKER}", f"{first.name} {ONE_WORKER}", *six])
-    cluster = await clusters.start(text, ssh_config=str(namespace_hosts.config))
-    await cluster.up(4)
+    cluster = await clusters.start(text, ssh_config=str(namespace_hosts.config), up=4)
     listening = [worker.address for worker in cluster.workers.values()]
     assert not [address for address in listening if "127.0.0.1" in address]
     async with client_of(cluster) as client:
@@ -140,8 +139,7 @@ async def test_a_cut_network_loses_the_worker_and_gets_it_back(
     clusters: Clusters, namespace_hosts: Namespaces
 ) -> None:
     text = "\n".join(namespace_hosts.text(ONE_WORKER).splitlines()[:2])
-    cluster = await clusters.start(text, ssh_config=str(namespace_hosts.config), lease_s=2.0)
-    await cluster.up(2)
+    cluster = await clusters.start(text, ssh_config=str(namespace_hosts.config), lease_s=2.0, up=2)
     host = namespace_hosts.hosts[0]
     namespace_hosts.cut(host)
     try:
@@ -157,8 +155,7 @@ async def test_a_head_and_its_scheduler_keep_to_their_cpus_and_workers_do_not(
 ) -> None:
     text = "ssh1 gpus=none workers=1 nthreads=1 memory=1GiB"
     settings = {"ssh_config": str(openssh_hosts.config), "head_cpus": 1}
-    cluster = await clusters.start(text, **settings)
-    await cluster.up(1)
+    cluster = await clusters.start(text, **settings, up=1)
     head = psutil.Process(cluster.head.pid)
     scheduler = next(each for each in head.children() if "scheduler" in " ".join(each.cmdline()))
     for process in (head, scheduler):

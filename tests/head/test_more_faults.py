@@ -18,7 +18,7 @@ from gputui.model.readings import DeviceReading
 from tests.agent.conftest import FakeNvml
 from tests.clusters import Clusters, LiveCluster
 from tests.head.test_head import client_of
-from tests.head.test_why import inc, until, why, work
+from tests.head.test_why import inc, until, why
 from tests.sshd import Namespaces
 
 pytestmark = pytest.mark.slow
@@ -293,8 +293,7 @@ async def test_a_worker_that_another_does_not_reach_and_a_silent_host_are_named(
 ) -> None:
     first, second, _ = namespace_hosts.hosts
     text = "\n".join(namespace_hosts.text("gpus=none workers=1 nthreads=1").splitlines()[:2])
-    cluster = await clusters.start(text, ssh_config=str(namespace_hosts.config))
-    await cluster.up(2)
+    cluster = await clusters.start(text, ssh_config=str(namespace_hosts.config), up=2)
     here, there = [cluster.workers[f"{host.name}:cpu0"] for host in (first, second)]
     nowhere = f"neigh replace {second.address} lladdr 02:00:00:00:00:99 nud permanent dev eth0"
     async with client_of(cluster) as client:
@@ -325,8 +324,7 @@ async def test_a_kernel_that_spins_is_named_after_a_minute_at_idle_power(
 ) -> None:
     card = {"power_limit_mw": 700_000}
     nvml.set(gpus=[{**card, "utilization": 0, "power_mw": 119_000}, card])
-    cluster = await clusters.start("localhost gpus=none workers=1 nthreads=1 memory=1GiB")
-    await cluster.up(1)
+    cluster = await clusters.start("localhost gpus=none workers=1 nthreads=1 memory=1GiB", up=1)
 
     def device() -> DeviceReading:
         assert cluster.snapshot
@@ -361,6 +359,13 @@ async def test_results_that_a_slow_client_does_not_fetch_wait_for_it(clusters: C
         results = client.map(bytes, [10**6] * 5, pure=False)
         await asyncio.gather(*results)
         await named(cluster, "idle:", "5 results", "waits for your client")
+
+
+def work(seconds: float) -> int:
+    end, turns = time.monotonic() + seconds, 0
+    while time.monotonic() < end:
+        turns += 1
+    return turns
 
 
 def read_files(times: int) -> int:

@@ -88,8 +88,7 @@ async def test_each_way_gives_the_stack_that_root_sees(
     way: str, clusters: Clusters, tmp_path: Path
 ) -> None:
     hosts = f"{ONE} python={refused(tmp_path)}" if way == "faulthandler" else ONE
-    cluster = await clusters.start(hosts)
-    await cluster.up(1)
+    cluster = await clusters.start(hosts, up=1)
     async with client_of(cluster) as client:
         last = sleep if way == "asked" else sleep_with_the_gil
         task = client.submit(lambda: deep(5, last))

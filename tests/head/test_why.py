@@ -133,29 +133,13 @@ async def test_a_cluster_without_tasks_waits_for_its_client(
     assert verdict.text == "nothing: there is no task to do, and it waits for your client"
 
 
-def work(seconds: float) -> int:
-    end, turns = time.monotonic() + seconds, 0
-    while time.monotonic() < end:
-        turns += 1
-    return turns
-
-
-async def test_a_busy_cluster_is_accused_of_nothing(standing: LiveCluster, client: Client) -> None:
-    tasks = client.map(work, [0.3] * 40, pure=False)
-    await until(standing, "working")
-    for _ in range(3):
-        assert [verdict.cause for verdict in await why(standing)] == ["working"]
-    await client.cancel(tasks)
-
-
 def inc(number: int) -> int:
     return number + 1
 
 
 @pytest.mark.filterwarnings("ignore:Sending large graph")
 async def test_a_graph_that_keeps_the_scheduler_busy_is_named(clusters: Clusters) -> None:
-    cluster = await clusters.start("localhost gpus=none workers=1 nthreads=1 memory=500MiB")
-    await cluster.up(1)
+    cluster = await clusters.start("localhost gpus=none workers=1 nthreads=1 memory=500MiB", up=1)
     async with client_of(cluster) as client:
         tasks = client.map(inc, range(200_000), pure=False)
         verdict = await until(cluster, "scheduler-busy")
@@ -167,8 +151,7 @@ async def test_a_graph_that_keeps_the_scheduler_busy_is_named(clusters: Clusters
 async def test_a_task_that_waits_for_a_result_of_a_stopped_worker_names_both(
     clusters: Clusters,
 ) -> None:
-    cluster = await clusters.start()
-    await cluster.up(2)
+    cluster = await clusters.start(up=2)
     far, near = [cluster.workers[f"localhost:cpu{number}"] for number in (1, 0)]
     async with client_of(cluster) as client:
         held = client.submit(bytes, 10**6, workers=[far.address], pure=False)

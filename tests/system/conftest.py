@@ -65,6 +65,12 @@ class Command:
     ) -> "subprocess.CompletedProcess[str]":
         return self.run_other(*self.words(*arguments), timeout_s=timeout_s)
 
+    def ok(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        """Run the command to its good end."""
+        done = self(*arguments)
+        assert done.returncode == 0, done.stderr
+        return done
+
     def run_other(
         self, *words: str, given: str | None = None, timeout_s: float = 90, **more: Any
     ) -> "subprocess.CompletedProcess[str]":
@@ -80,9 +86,7 @@ class Command:
         return subprocess.CompletedProcess(words, process.returncode, out, err)
 
     def json(self, *arguments: str) -> Any:
-        done = self(*arguments, "--json", "--quiet")
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
+        return json.loads(self.ok(*arguments, "--json", "--quiet").stdout)
 
     def left(self) -> list[str]:
         """Return the command lines of this command's processes that still run."""

@@ -36,8 +36,7 @@ def running_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
         "GPUTUI_TEST": str(folder),
     }
     command = Command(folder, runtime=folder / "run", env=env)
-    done = command("up", HERE, "--name", "lab")
-    assert done.returncode == 0, done.stderr
+    command.ok("up", HERE, "--name", "lab")
     yield command
     command.end()
     command.end_clusters()

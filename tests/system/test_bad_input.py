@@ -38,8 +38,7 @@ PRESET = Preset("dies", "kills a worker", (Parameter("folder", str, "", ""),), c
 def test_a_result_too_large_to_print_is_cut_for_people_and_whole_as_json(lab: Command) -> None:
     many = preset(lab, "def compute(job):\n    return Outcome({'s': list(range(20_000))})")
     arguments = ("--attach", "lab", "--run", many, "--quiet")
-    done = lab(*arguments)
-    assert done.returncode == 0, done.stderr
+    done = lab.ok(*arguments)
     assert "… and 19,988 more" in done.stdout
     assert len(done.stdout) < 1000
     assert len(json.loads(lab(*arguments, "--json").stdout)["result"]["s"]) == 20_000

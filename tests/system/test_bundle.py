@@ -47,8 +47,7 @@ def test_a_bundle_of_a_real_cluster_has_stacks_and_none_of_the_planted_secrets(
     shown: list[str] = []
 
     def stacks() -> bool:
-        done = gputui("why", "--bundle", "b.tar.gz", "--json")
-        assert done.returncode == 0, done.stderr
+        gputui.ok("why", "--bundle", "b.tar.gz", "--json")
         shown[:] = texts(gputui.folder / "b.tar.gz")
         return any("mine.py" in each and "leak" in each for each in shown)
 

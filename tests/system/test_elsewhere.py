@@ -50,8 +50,7 @@ def there(openssh_hosts: SshHosts, tmp_path_factory: pytest.TempPathFactory) -> 
         gputui.env |= openssh_hosts.environment
         host = openssh_hosts.hosts[0]
         home = openssh_hosts.folder / host.name
-        done = gputui("up", HERE, "--name", "lab", "--on", host.name, "--dashboard", "0")
-        assert done.returncode == 0, done.stderr
+        done = gputui.ok("up", HERE, "--name", "lab", "--on", host.name, "--dashboard", "0")
         assert done.stdout.startswith("lab: 2 workers at tls://")
         assert f"gputui attach {host.name}:lab; gputui down {host.name}:lab" in done.stderr
         there = There(gputui, host.name, home)
@@ -242,8 +241,7 @@ def test_a_network_that_is_silent_is_a_screen_that_comes_back_and_a_cluster_that
     gputui.env |= namespace_hosts.environment
     host = namespace_hosts.hosts[0]
     name = f"{host.name}:frozen"
-    done = gputui("up", HERE, "--name", "frozen", "--on", host.name)
-    assert done.returncode == 0, done.stderr
+    gputui.ok("up", HERE, "--name", "frozen", "--on", host.name)
     try:
         with in_a_terminal(gputui, "attach", name) as (process, terminal):
             shown(terminal, b"cpu1")
@@ -293,8 +291,7 @@ def test_a_screen_whose_login_asks_again_shows_the_question_and_comes_back(
     asking: Command, login: AsyncsshServer
 ) -> None:
     there = replace(asking, env={**asking.env, "XDG_RUNTIME_DIR": str(login.hosts.folder)})
-    done = there("up", HERE, "--name", "lab")
-    assert done.returncode == 0, done.stderr
+    there.ok("up", HERE, "--name", "lab")
     try:
         with in_a_terminal(asking, "attach", "login:lab") as (process, terminal):
             shown(terminal, b"[y/N]:")

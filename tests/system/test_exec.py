@@ -126,8 +126,7 @@ def test_a_program_runs_without_a_gpu_only_where_none_is_asked_for(gputui: Comma
 
 def test_a_host_that_failed_is_named_where_the_others_suffice(gputui: Command) -> None:
     hosts = "localhost;nowhere.invalid"
-    done = gputui(hosts, "--exec", "-n", "4", "--json", "--", "true")
-    assert done.returncode == 0, done.stderr
+    done = gputui.ok(hosts, "--exec", "-n", "4", "--json", "--", "true")
     assert done.stderr.count("nowhere.invalid: ") == 1, done.stderr
     (failed,) = json.loads(done.stdout)["failed_hosts"]
     assert failed["host"] == "nowhere.invalid"
@@ -155,8 +154,7 @@ def test_what_cannot_be_had_is_said_with_what_to_write(gputui: Command) -> None:
 @pytest.mark.slow
 def test_a_detached_program_goes_on_and_its_head_ends_after_it(gputui: Command) -> None:
     gputui.env["DASK_GPUTUI__IDLE_TIMEOUT"] = "1"
-    done = gputui("--exec", "--detach", "-n", "3", "--name", "job", "--", "sleep", "8")
-    assert done.returncode == 0, done.stderr
+    done = gputui.ok("--exec", "--detach", "-n", "3", "--name", "job", "--", "sleep", "8")
     run = done.stdout.strip()
     wait_until(lambda: sum(not gpu["free"] for gpu in gpus(gputui)) == 3)
     assert "job" in gputui("ls").stdout

@@ -168,8 +168,7 @@ def test_a_port_that_ssh_forwards_takes_nobody_without_the_clusters_certificate(
 def test_a_worker_behind_ssh_that_is_killed_comes_back_at_a_port_of_its_host(
     gputui: Command, shut: str
 ) -> None:
-    done = gputui("up", shut)
-    assert done.returncode == 0, done.stderr
+    gputui.ok("up", shut)
     wait_until(lambda: len(workers_of(gputui)) == 2, why=lambda: log(gputui))
     worker, *_ = parts_of(cluster_of(gputui.pids()))["worker"]
     os.kill(worker, signal.SIGKILL)
@@ -212,8 +211,7 @@ def test_hosts_behind_ssh_find_each_other_again_after_a_cut_of_the_network(
             namespace_hosts.mend(first)
         wait_until(lambda: log(gputui).count("host1: ready") == 2, why=lambda: log(gputui))
         wait_until(lambda: len(workers_of(gputui)) == 6, why=lambda: log(gputui))
-        done = gputui("--attach", "hosts", *SVD)
-        assert done.returncode == 0, done.stderr
+        done = gputui.ok("--attach", "hosts", *SVD)
         assert len(json.loads(done.stdout)["workers"]) == 4, log(gputui)
         assert gputui("down", "hosts").returncode == 0
     gputui.assert_nothing_left()

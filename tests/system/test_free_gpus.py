@@ -31,8 +31,7 @@ def script(tmp_path: Path) -> str:
 
 def test_a_run_takes_free_gpus_only(gputui: Command, script: str) -> None:  # noqa: F811
     holding(gputui, "-n", "2")
-    done = gputui("--run", script, "--gpus", "2")
-    assert done.returncode == 0, done.stderr
+    done = gputui.ok("--run", script, "--gpus", "2")
     assert done.stdout == "['localhost:gpu2', 'localhost:gpu3']\n"
 
 
@@ -141,8 +140,7 @@ def test_gpus_of_a_host_that_is_lost_are_replaced_or_claimed_again(
     hosts = gputui.folder / "lab.txt"
     hosts.write_text(text)
     wanted = () if options else ("--gpus", "2")
-    done = gputui("up", str(hosts), *wanted)
-    assert done.returncode == 0, done.stderr
+    gputui.ok("up", str(hosts), *wanted)
     before = claimed(gputui, text)
     assert len(before) == (3 if options else 2)
     lost = next(each for each in namespace_hosts.hosts if f"GPU-{each.name}-0" in before)
@@ -176,8 +174,7 @@ def test_the_pipe_of_an_mps_daemon_reaches_workers_and_programs(
 
 
 def test_a_cluster_that_is_left_running_promises_its_end(gputui: Command) -> None:  # noqa: F811
-    done = gputui("up", "--name", "lab", "--gpus", "2", "--for", "3h")
-    assert done.returncode == 0, done.stderr
+    gputui.ok("up", "--name", "lab", "--gpus", "2", "--for", "3h")
     try:
         claims = [gpu["claim"] for gpu in gpus(gputui) if gpu["claim"]]
         assert [claim["text"] for claim in claims] == ["cluster lab"] * 2

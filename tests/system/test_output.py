@@ -150,8 +150,7 @@ def test_a_log_begins_with_its_own_run_on_a_cluster_that_was_there_before(lab: C
             "def compute(job):\n    said = job.each_worker(say)\n"
             "    job.each_worker(time.sleep, 1)\n    return Outcome({'said': len(said)})"
         )
-        done = lab("--attach", "lab", "--run", preset(lab, code), "--quiet")
-        assert done.returncode == 0, done.stderr
+        lab.ok("--attach", "lab", "--run", preset(lab, code), "--quiet")
     log = log_of_last_run(lab)
     assert log.splitlines()[0].endswith("  starting")
     assert log.count("said now") == 2

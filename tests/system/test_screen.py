@@ -49,15 +49,13 @@ def attached_in(tmux: Tmux, lab: Command) -> Window:
 
 
 def left_running(screen: Window) -> None:
-    screen.press("q")
-    screen.sees("leave it running")
+    screen.press("q", "leave it running")
     screen.press("l")
     assert screen.exit_status == 0
 
 
 def stopped(screen: Window) -> None:
-    screen.press("q")
-    screen.sees("stop it")
+    screen.press("q", "stop it")
     screen.press("s")
     assert screen.exit_status == 0
 
@@ -73,28 +71,19 @@ def test_a_session_from_its_start_over_a_run_and_another_terminal_to_its_end(
     gputui: Command, tmux: Tmux
 ) -> None:
     first = started(tmux, gputui)
-    first.press("C-p")
-    first.sees("find a command")
-    first.type("run svd")
-    first.sees("singular values (and vectors)")
-    first.press("Enter")
-    first.sees("gputui --attach lab --run svd")
-    first.press("Enter")
-    first.sees("rows: rows of the matrix")
-    first.type("2000")
-    first.sees("-p rows=2000")
-    first.press("Tab")
-    first.sees("cols: columns of the matrix")
-    first.type("20")
-    first.sees("--run svd -p rows=2000 -p cols=20")
-    first.press("C-r")
-    first.sees("✔ done", "svd", "condition")
+    first.press("C-p", "find a command")
+    first.type("run svd", "singular values (and vectors)")
+    first.press("Enter", "gputui --attach lab --run svd")
+    first.press("Enter", "rows: rows of the matrix")
+    first.type("2000", "-p rows=2000")
+    first.press("Tab", "cols: columns of the matrix")
+    first.type("20", "--run svd -p rows=2000 -p cols=20")
+    first.press("C-r", "✔ done", "svd", "condition")
     left_running(first)
     assert listed(gputui)["workers"] == 2
     second = tmux.open("attach", env=gputui.env)
     second.sees("workers 2/2")
-    second.press("6")
-    second.sees("✔ done", "svd")
+    second.press("6", "✔ done", "svd")
     stopped(second)
     assert gputui("ls").stdout == ""
     gputui.assert_nothing_left()
@@ -137,8 +126,7 @@ def attached(lab: Command) -> Iterator[Callable[[], Emulated]]:
 def own_lab(gputui: Command) -> Command:
     """A cluster like it, to do with as a test likes."""
     gputui.env["DASK_GPUTUI__LEASE"] = "2"
-    done = gputui("up", HERE, "--name", "lab")
-    assert done.returncode == 0, done.stderr
+    gputui.ok("up", HERE, "--name", "lab")
     return gputui
 
 
@@ -175,8 +163,7 @@ def test_a_reader_that_stalls_stops_nothing_and_sees_on(lab: Command, attached: 
     for _ in range(200):
         stalled.resize(200, 60), stalled.resize(80, 24)
         stalled.type(b"1Z3z2")
-    done = lab("--attach", "lab", "--run", "svd", "-p", "rows=2000", "-p", "cols=20")
-    assert done.returncode == 0, done.stderr
+    lab.ok("--attach", "lab", "--run", "svd", "-p", "rows=2000", "-p", "cols=20")
     other.type(b"6")
     other.sees("done", "svd")
     stalled.resize(100, 30)
@@ -199,13 +186,11 @@ def test_a_storm_of_sizes_down_to_three_lines_is_weathered(attached: Attach) -> 
 def test_two_screens_see_each_other_and_what_the_other_does(lab: Command, tmux: Tmux) -> None:
     one, two = tmux.open("attach", env=lab.env), tmux.open("attach", env=lab.env)
     one.sees("attached 2")
-    one.type("-")
-    one.sees("1 worker", "stop 1")
+    one.type("-", "1 worker", "stop 1")
     one.type("y")
     for screen in (one, two):
         screen.sees("workers 1/1")
-    one.press("+")
-    one.sees("start 1")
+    one.press("+", "start 1")
     one.type("y")
     two.sees("workers 2/2")
     left_running(one), left_running(two)
@@ -214,10 +199,8 @@ def test_two_screens_see_each_other_and_what_the_other_does(lab: Command, tmux: 
 def test_a_read_only_screen_takes_away_what_changes_things(lab: Command, tmux: Tmux) -> None:
     screen = tmux.open("attach", "--readonly", env=lab.env)
     screen.sees("read-only", "workers 2/2")
-    screen.type("x")
-    screen.sees("this screen is read-only")
-    screen.type("q")
-    screen.sees("leave it running")
+    screen.type("x", "this screen is read-only")
+    screen.type("q", "leave it running")
     assert "stop it" not in screen.text
     screen.type("l")
     assert screen.exit_status == 0
@@ -230,8 +213,7 @@ def test_a_head_that_dies_is_a_banner_and_the_screen_can_be_left(
     screen = attached_in(tmux, own_lab)
     os.kill(listed(own_lab)["pid"], signal.SIGKILL)
     screen.sees("has not answered since", "has ended", "q quit")
-    screen.type("R")
-    screen.sees("the head does not answer")
+    screen.type("R", "the head does not answer")
     screen.type("q")
     assert screen.exit_status == 3
     assert "its workers end by themselves" in screen.everything
@@ -270,10 +252,8 @@ def test_a_stop_is_said_on_the_other_persons_terminal_after_its_screen_has_close
     one = tmux.open("attach", env=own_lab.env | {"SSH_CONNECTION": "10.0.0.9 1 10.0.0.1 22"})
     two = tmux.open("attach", env=own_lab.env | {"SSH_CONNECTION": ""})
     one.sees("attached 2"), two.sees("attached 2")
-    one.type("q")
-    one.sees("attached: ", "stop it")
-    one.type("s")
-    one.sees("Stop lab?")
+    one.type("q", "attached: ", "stop it")
+    one.type("s", "Stop lab?")
     one.type("y")
     assert (one.exit_status, two.exit_status) == (0, 0)
     assert "lab is stopped; nothing is left of it." in one.everything
@@ -293,19 +273,14 @@ def test_a_paste_in_the_body_does_nothing_whatever_bytes_it_holds(attached: Atta
 @pytest.mark.slow
 def test_a_worker_is_restarted_and_retired_from_its_row(lab: Command, tmux: Tmux) -> None:
     screen = attached_in(tmux, lab)
-    screen.type("jR")
-    screen.sees("Restart localhost:cpu0?")
+    screen.type("jR", "Restart localhost:cpu0?")
     answer(screen, "y", "Restart localhost:cpu0?")
-    screen.press("5")
-    screen.sees("restarted", "localhost:cpu0")
-    screen.press("1")
-    screen.sees("workers 2/2")
-    screen.type("x")
-    screen.sees("Retire localhost", "stop 1")
+    screen.press("5", "restarted", "localhost:cpu0")
+    screen.press("1", "workers 2/2")
+    screen.type("x", "Retire localhost", "stop 1")
     answer(screen, "y", "Retire localhost")
     screen.sees("workers 1/1")
-    screen.press("+")
-    screen.sees("start 1")
+    screen.press("+", "start 1")
     answer(screen, "y", "start 1")
     screen.sees("workers 2/2")
     left_running(screen)
@@ -315,8 +290,7 @@ def test_a_worker_is_restarted_and_retired_from_its_row(lab: Command, tmux: Tmux
 def test_without_colour_there_is_none(gputui: Command, tmux: Tmux) -> None:
     screen = tmux.open("--demo", "2x2", env={**gputui.env, "NO_COLOR": "1"})
     screen.sees("node-01", "gpu0", "SIMULATED")
-    screen.press("C-p")
-    screen.sees("find a command")
+    screen.press("C-p", "find a command")
     codes = re.findall(r"\x1b\[([\d;]*)m", tmux.run("capture-pane", "-e", "-p", "-t", screen.name))
     used = {code for each in codes for code in each.split(";")}
     assert used <= {"", "0", "1", "2", "7", "39", "49"}
@@ -329,8 +303,7 @@ def test_in_ascii_the_terminal_gets_nothing_else(gputui: Command, tmux: Tmux) ->
     for view in "23456":
         screen.press(view)
         screen.sees("SIMULATED")
-    screen.press("1", "?")
-    screen.sees("esc closes")
+    screen.press("1 ?", "esc closes")
     assert screen.text.isascii()
 
 
@@ -341,7 +314,7 @@ def test_a_seed_makes_the_same_cluster_again(gputui: Command, tmux: Tmux) -> Non
     seen = []
     for screen in screens:
         screen.sees("node-01", "gpu0")
-        screen.press("j", "Enter")
+        screen.press("j Enter")
         seen.append(screen.finds(r"GPU-[0-9a-f-]{36}"))
     assert seen[0] == seen[1]
 
@@ -349,22 +322,18 @@ def test_a_seed_makes_the_same_cluster_again(gputui: Command, tmux: Tmux) -> Non
 def test_a_run_is_cancelled_from_the_screen_and_the_cluster_stays(lab: Command, tmux: Tmux) -> None:
     screen = attached_in(tmux, lab)
     screen.type(":run random-sum size=400000")
-    screen.press("Enter")
-    screen.sees("STATE", "● running   random-sum")
-    screen.type("x")
-    screen.sees("Cancel random-sum")
+    screen.press("Enter", "STATE", "● running   random-sum")
+    screen.type("x", "Cancel random-sum")
     answer(screen, "y", "Cancel random-sum")
     screen.sees("cancelled")
-    screen.press("1")
-    screen.sees("workers 2/2")
+    screen.press("1", "workers 2/2")
     left_running(screen)
 
 
 def test_a_preset_that_raises_is_a_failed_run_with_its_reason(lab: Command, tmux: Tmux) -> None:
     screen = attached_in(tmux, lab)
     screen.type(":run matmul size=30000")
-    screen.press("Enter")
-    screen.sees("✖ failed", "matmul would take", "on each worker")
+    screen.press("Enter", "✖ failed", "matmul would take", "on each worker")
     left_running(screen)
 
 
@@ -376,8 +345,7 @@ def test_the_hosts_file_is_read_again_with_a_preview(gputui: Command, tmux: Tmux
     screen.sees("workers 2/2", "cpu1")
     hosts.write_text(HERE.replace("workers=2", "workers=3") + "\n")
     screen.type(":reload")
-    screen.press("Enter")
-    screen.sees("lab.txt again", "other options of localhost wait until it is removed")
+    screen.press("Enter", "lab.txt again", "other options of localhost wait until it is removed")
     answer(screen, "n", "lab.txt again")
     stopped(screen)
 
@@ -385,8 +353,7 @@ def test_the_hosts_file_is_read_again_with_a_preview(gputui: Command, tmux: Tmux
 def test_a_host_is_refused_where_the_cluster_is_on_loopback(lab: Command, tmux: Tmux) -> None:
     screen = attached_in(tmux, lab)
     screen.type(":add gpu-d gpus=0,1")
-    screen.press("Enter")
-    screen.sees("loopback only")
+    screen.press("Enter", "loopback only")
     left_running(screen)
 
 
@@ -401,8 +368,7 @@ def test_a_host_key_is_accepted_on_the_screen_and_written_to_known_hosts(
     try:
         screen = tmux.open(host, "--name", "far", env=env)
         screen.sees("host key", "SHA256:", "known_hosts?", "yes, and remember it")
-        screen.press("y")
-        screen.sees("workers 1/1")
+        screen.press("y", "workers 1/1")
         assert openssh_hosts.known_hosts.read_text()
         stopped(screen)
     finally:

@@ -62,8 +62,7 @@ def test_a_record_says_what_workers_sent_each_other(gputui: Command) -> None:
         "client.submit(len, made, workers=[other]).result()",
         "time.sleep(3)",
     )
-    done = gputui("localhost gpus=none workers=2 nthreads=1", "--run", script)
-    assert done.returncode == 0, done.stderr
+    gputui.ok("localhost gpus=none workers=2 nthreads=1", "--run", script)
     used = json.loads(gputui("runs", "last", "--json").stdout)["usage"]
     assert sum(size for _, size in used["moved"]) >= 2**25
     assert " GB between workers" in gputui("runs", "show", "last").stdout
@@ -253,8 +252,7 @@ def test_nothing_secret_is_where_other_programs_would_see_it(lab: Command) -> No
         "import dask, json",
         "print(json.dumps([dask.config.config, dict(os.environ), sys.argv], default=str))",
     )
-    done = lab("--attach", "lab", "--run", script)
-    assert done.returncode == 0, done.stderr
+    done = lab.ok("--attach", "lab", "--run", script)
     assert "PRIVATE KEY" not in done.stdout
     assert "CERTIFICATE" not in done.stdout
 

@@ -64,8 +64,7 @@ def wide_cluster(
 
 
 def started(command: Command, hosts: str) -> Live:
-    done = command("up", hosts, "--name", "lab")
-    assert done.returncode == 0, done.stderr
+    command.ok("up", hosts, "--name", "lab")
     connection_file = json.loads((command.runtime / "gputui" / "lab.json").read_text())
     return Live(command, asyncio.run(attached(connection_file["socket"])))
 

@@ -36,8 +36,7 @@ def holding(gputui: Command, *arguments: str) -> "subprocess.Popen[str]":
 
 
 def gpus(gputui: Command) -> list[dict[str, Any]]:
-    done = gputui("who", "--json")
-    assert done.returncode == 0, done.stderr
+    done = gputui.ok("who", "--json")
     return [gpu for host in json.loads(done.stdout) for gpu in host["gpus"]]
 
 

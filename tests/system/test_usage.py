@@ -38,10 +38,13 @@ def test_mistakes_in_a_hosts_file_are_named_at_once_within_half_a_second_of_work
 
 
 BAD_FILES = {
-    "empty": (b"", "no host"),
+    "empty": (b"", "is empty: it names no host; write one a line"),
     "a program": (b"\x7fELF\x02\x01\x01\x00\xff\xfe", "not a text"),
     "a host twice": (b"gpu-a\ngpu-b\ngpu-a\n", ":3: "),
     "half a range": (b"gpu-[01-\n", ":1: "),
+    "zeros": (b"\x00\x01\x02", "zero byte"),
+    "comments": (b"# gpu-a\n\n", "has comments only: it names no host"),
+    "large": (b"a" * 2**21, "a hosts file of more than 1048576 bytes"),
     "no value": (b"gpu-a python=\n", ":1: "),
     "an option of ssh": (b"-oProxyCommand=true\n", ":1: "),
 }
@@ -62,8 +65,7 @@ def test_a_file_that_is_no_hosts_file_is_refused_by_its_name(
 def test_line_ends_of_windows_will_do(gputui: Command) -> None:
     lines = ("# ours", "localhost gpus=none workers=1 nthreads=1 memory=512MiB", "")
     (gputui.folder / "hosts.txt").write_bytes("\r\n".join(lines).encode())
-    done = gputui("hosts.txt", "--run", "random-sum", "-p", "size=200", "--quiet")
-    assert done.returncode == 0, done.stderr
+    gputui.ok("hosts.txt", "--run", "random-sum", "-p", "size=200", "--quiet")
 
 
 def test_a_file_and_a_host_may_have_names_beyond_ascii(gputui: Command) -> None:
@@ -114,6 +116,8 @@ def test_a_standard_input_without_hosts_is_said_to_be_so(
         (("work.ipynb",), "work.ipynb: is a notebook; open it in Jupyter"),
         (("nowhere.txt", "--run", "svd"), "no such file"),
         (("no/where", "--run", "svd"), "no such file"),
+        (("dir.py/", "--run", "svd"), "is a directory"),
+        (("", "--run", "svd"), "HOSTS: is empty: it names no host"),
         (("a gpus=0;b gpu=0", "--run", "svd"), "HOSTS:2: unknown key 'gpu'"),
         (("--nonsense",), "No such option"),
         (("up", "--json"), "No such option: --json; it is of gputui, gputui ls, "),

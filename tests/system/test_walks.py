@@ -79,17 +79,13 @@ def test_every_step_of_the_walks_is_called(gputui: Command, tmux: Tmux, tmp_path
     assert gputui("up", hosts, "--name", "lab", "--workers", "1").returncode == 0
     screen = tmux.open("attach", "lab", env=gputui.env)
     screen.sees("workers 1/1", "cpu0")
-    screen.press("+")
-    screen.sees("start 1")
-    screen.type("y")
-    screen.sees("workers 2/2", "cpu1")
+    screen.press("+", "start 1")
+    screen.type("y", "workers 2/2", "cpu1")
     run = "--attach", "lab", "--quiet", "--run"
     assert gputui(*run, "svd", "-p", "rows=20000", "-p", "cols=50").returncode == 0
     assert gputui(*run, f"{gputui.folder}/mine.py:PRESET").returncode == 1
-    screen.press("6")
-    screen.sees("fails")
-    screen.press("Enter")
-    screen.sees("boom")
+    screen.press("6", "fails")
+    screen.press("Enter", "boom")
     gputui("down", "lab")
     lines = [line for path in notes.iterdir() for line in path.read_text().splitlines()]
     called = {(line.split()[1], line.split()[2]) for line in lines}

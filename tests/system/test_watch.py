@@ -40,11 +40,10 @@ def test_watch_shows_gpus_without_workers_and_ends_with_its_screen(
     assert json.loads(gputui("ls", "--json").stdout)[0]["state"] == "watching"
     second = tmux.open("--name", "lab", env=gputui.env)  # attaches, as `watch` does
     second.sees("watching, no workers", "attached 2")
-    second.press("q")
-    second.sees("ends with its last screen")
+    second.press("q", "ends with its last screen")
     second.press("l")
     assert second.exit_status == 0
-    screen.press("q", "l")
+    screen.press("q l")
     assert screen.exit_status == 0
     wait_until(lambda: "no cluster runs" in gputui("ls").stderr, 30)
 
@@ -61,14 +60,12 @@ def test_a_watching_screen_that_is_killed_leaves_no_head(gputui: Command, tmux: 
 def test_what_is_kept_goes_on_without_a_screen(gputui: Command, tmux: Tmux) -> None:
     screen = tmux.open("watch", "--name", "lab", env=gputui.env)
     screen.sees("watching, no workers", "gpu3")
-    screen.press("q")
-    screen.sees("keep watching")
+    screen.press("q", "keep watching")
     screen.press("k")
     assert screen.exit_status == 0
     again = tmux.open("watch", "--name", "lab", env=gputui.env)
     again.sees("watching, no workers", "gpu3")
-    again.press("q")
-    again.sees("leave it running")
+    again.press("q", "leave it running")
     again.press("l")
     assert again.exit_status == 0
     assert gputui("down", "lab").returncode == 0
@@ -88,18 +85,12 @@ def test_a_program_and_then_a_cluster_start_from_a_watching_screen(
     screen.sees("watching, no workers", "gpu3")
     screen.type(":")
     screen.type("exec -n 2 sh -c 'echo $GPUTUI_GPUS of them; sleep 600'")
-    screen.press("Enter")
-    screen.sees("exec:sh", "2 of them", "running")
-    screen.press("1")
-    screen.sees("· sh -c echo")
-    screen.press("Down", "Down", "Down", "Down", "Space", "+")
-    screen.sees("Start workers on localhost:gpu3")
-    screen.press("y")
-    screen.sees("workers 1/1", "● running")
-    screen.press("q")
-    screen.sees("stop it")
-    screen.press("s")
-    screen.sees("is cancelled")
+    screen.press("Enter", "exec:sh", "2 of them", "running")
+    screen.press("1", "· sh -c echo")
+    screen.press("Down Down Down Down Space +", "Start workers on localhost:gpu3")
+    screen.press("y", "workers 1/1", "● running")
+    screen.press("q", "stop it")
+    screen.press("s", "is cancelled")
     screen.press("y")
     assert screen.exit_status == 0
     assert "no cluster runs" in gputui("ls").stderr

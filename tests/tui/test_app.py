@@ -97,13 +97,6 @@ async def test_a_link_that_can_never_open_ends_the_screen_at_once() -> None:
     assert str(app.failure) == "never"
 
 
-async def test_a_read_only_screen_changes_nothing() -> None:
-    async with showing(Demo(readonly=True), "node-01:gpu0") as pilot:
-        await pilot.press("minus")
-        await until(pilot, lambda: "read-only" in seen(pilot))
-        assert not in_dialog(pilot)
-
-
 async def test_a_paused_screen_draws_nothing_new_and_goes_on_afterwards() -> None:
     demo = Demo()
     async with showing(demo, "node-01:gpu0") as pilot:
@@ -127,17 +120,6 @@ async def test_zooming_leads_from_gpus_over_hosts_to_cells_and_says_where_it_end
         await until(pilot, lambda: "GPU " in seen(pilot))
         await pilot.press("z")
         await until(pilot, lambda: "this is the closest zoom: Z zooms out" in seen(pilot))
-
-
-async def test_the_help_and_the_palette_have_every_command() -> None:
-    demo = Demo()
-    async with showing(demo, "node-01:gpu0", size=(120, 60)) as pilot:
-        await pilot.press("question_mark")
-        await until(pilot, lambda: ":scale [HOST] N|max" in seen(pilot))
-        await pilot.press("escape", "ctrl+p", *"pau")
-        await until(pilot, lambda: "Pause drawing, or resume" in seen(pilot))
-        await pilot.press("enter")
-        await until(pilot, lambda: demo.app.paused)
 
 
 async def test_a_command_with_an_argument_is_begun_by_the_palette() -> None:

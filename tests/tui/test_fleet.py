@@ -155,16 +155,10 @@ async def test_hosts_are_sorted_in_their_zoom_and_turned_around() -> None:
         await press(pilot, [*":sort ecc", "enter"], "no column ecc; known: host, state, gpus,")
 
 
-async def test_folding_a_host_leaves_its_glyphs() -> None:
-    async with showing(Still(two_hosts()), "gpu0", size=(120, 24)) as pilot:
-        await press(pilot, ["enter"], "▸a", "□□")
-        await sees(pilot, "▾b")
-
-
 async def test_the_host_of_a_gpu_is_folded_and_all_hosts() -> None:
     on = Still(two_hosts())
     async with showing(on, "gpu0", size=(120, 24)) as pilot:
-        await press(pilot, ["j", "j", "colon", *"fold", "enter"], "▸a", "▾b")
+        await press(pilot, ["j", "j", "colon", *"fold", "enter"], "▸a", "□□", "▾b")
         assert on.app.view is not None and on.app.view.targets() == ("a",)
         await press(pilot, "U", "▾a", "▾b")
         await press(pilot, "U", "▸a", "▸b")

@@ -12,11 +12,9 @@ from gputui.model.snapshot import (
     Snapshot,
     WorkerState,
 )
-from gputui.model.usage import Failure
-from gputui.protocol.frontend import CancelRun, Done, SnapshotTaken, StartRun
+from gputui.protocol.frontend import CancelRun, SnapshotTaken, StartRun
 from gputui.tui.dialogs import Dialog
 from gputui.tui.dialogs.run import RunDialog
-from gputui.tui.rendering.work import RunRow, run_lines
 from tests.tui.build import EPOCH, GIB, device, host, snapshot, worker
 from tests.tui.still import Still, press, seen, sees, sees_not, showing, until
 
@@ -212,41 +210,6 @@ async def test_a_run_that_ended_cannot_be_cancelled() -> None:
         assert not isinstance(screen.app.screen, Dialog)
 
 
-async def test_a_run_is_copied_as_the_command_without_a_screen() -> None:
-    screen = Still(cluster())
-    async with showing(screen, "● running", keys="6", size=(120, 40)) as pilot:
-        await pilot.press("j", "y")
-        await until(pilot, lambda: screen.app.clipboard)
-        assert screen.app.clipboard == "gputui --attach lab --run svd -p rows=20000"
-
-
-def test_a_failed_run_shows_its_error() -> None:
-    failed = RunStatus(
-        "r3",
-        "svd",
-        (),
-        RunState.FAILED,
-        EPOCH,
-        EPOCH + 9,
-        failure=Failure("OutOfMemoryError", "11 GiB do not fit", "use chunk_rows ≤ 40,000"),
-        result_json="not json",
-    )
-    text = ["".join(part for part, _ in line) for line in run_lines(RunRow.at(failed, EPOCH), 80)]
-    assert "took 0:09" in text[0]
-    assert text[2:4] == ["11 GiB do not fit", "try: use chunk_rows ≤ 40,000"]
-
-
-async def test_a_run_is_started_from_its_form() -> None:
-    screen = Still(cluster())
-    screen.link.reply = Done(0, "r2")
-    async with showing(screen, "gpu0", size=(100, 30)) as pilot:
-        await press(pilot, ["colon", *"run svd", "enter"], "on 2 workers (cupy)", "--run svd")
-        await pilot.press("enter", *("backspace",) * 5, *"2e4", "ctrl+r")
-        await until(pilot, lambda: screen.link.asked)
-        assert screen.link.asked == [StartRun(0, "svd", (("rows", "2e4"),), cwd=str(Path.cwd()))]
-        await sees(pilot, "svd started")
-
-
 async def test_a_form_with_a_mistake_starts_nothing_and_says_what_is_wrong() -> None:
     screen = Still(cluster())
     async with showing(screen, "gpu0", size=(100, 30)) as pilot:
@@ -271,13 +234,6 @@ async def test_a_run_is_started_with_all_it_takes_typed() -> None:
         await pilot.press("colon", *"run svd cols=10", "enter")
         await until(pilot, lambda: screen.link.asked)
         assert screen.link.asked == [StartRun(0, "svd", (("cols", "10"),), cwd=str(Path.cwd()))]
-
-
-async def test_a_run_with_a_parameter_that_is_not_there_is_refused_at_once() -> None:
-    screen = Still(cluster())
-    async with showing(screen, "gpu0", size=(100, 30)) as pilot:
-        await press(pilot, ["colon", *"run svd row=10", "enter"], "did you mean 'rows'")
-        assert screen.link.asked == []
 
 
 async def test_ascii_screens_are_ascii() -> None:

@@ -36,7 +36,9 @@ def run(number: int = 1, state: RunState = RunState.DONE, **values: object) -> R
     return RunStatus(f"svd-{number}", "svd", SVD, state, EPOCH, **values)  # type: ignore[arg-type]
 
 
-FAILED = run(1, RunState.FAILED, failure=Failure("RunError", WHY), stage="computing")
+FAILED = run(
+    1, RunState.FAILED, failure=Failure("RunError", WHY, "use fewer rows"), stage="computing"
+)
 
 
 def cluster(*runs: RunStatus, sequence: int = 1) -> Snapshot:
@@ -156,7 +158,9 @@ async def test_a_failed_runs_page_has_its_error_whole_and_how_to_run_it_again() 
     on = Still(cluster(FAILED))
     async with on.app.run_test(size=(80, 40)) as pilot:
         await on_runs(on, pilot)
-        await sees(pilot, "svd failed: ValueError: ", "the end", "in a shell")
+        await sees(
+            pilot, "svd failed: ValueError: ", "the end", "try: use fewer rows", "in a shell"
+        )
         await sees(pilot, "gputui --attach lab --run svd -p rows=20000 -p cols=10")
         assert "100%" not in seen(pilot) and "in computing" in seen(pilot)
 
