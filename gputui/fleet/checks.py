@@ -6,6 +6,7 @@ A host fails with the first bad one and shows the warnings; `doctor` shows them 
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import StrEnum
 
 from gputui.fleet.stages import FleetSettings, Versions, installed_here
@@ -57,7 +58,7 @@ class Finding:
 
     host: str
     check: str
-    """resolve, connect, login, python, versions, gpus, mig, cupy, rapids, warning, disk, limits,
+    """resolve, connect, login, python, versions, gpus, mig, cupy, warning, disk, limits,
     clock, ports, port, workers, tunnel or sessions."""
     verdict: Verdict
     text: str = ""
@@ -78,8 +79,6 @@ def examine(host: Host, facts: Facts, settings: FleetSettings) -> Iterator[Findi
         if instances := [device for device in chosen if device.is_mig]:
             yield mig(host, instances)
         yield cupy(host, facts)
-        if found := rapids(facts):
-            yield Finding(host.name, "rapids", Verdict.GOOD, found)
     for warning in warnings(host, facts, settings):
         if not any(warning in each.text for each in (*basic, room)):
             yield Finding(host.name, "warning", Verdict.DOUBTFUL, warning)
@@ -118,18 +117,16 @@ def clock(host: Host, ahead_s: float) -> Finding:
     """Check a host's clock against this machine's.
 
     >>> clock(Host("a"), -2.5 * 86400).text
-    'its clock is 2.5 days behind ours'
+    'its clock is 2 days, 12:00:00 behind ours'
     >>> clock(Host("a"), 3600).text, clock(Host("a"), -5).text
-    ('its clock is 60 min ahead of ours: times of events will not agree', 'within 10 s of ours')
+    ('its clock is 1:00:00 ahead of ours: times of events will not agree', 'within 10 s of ours')
     """
     size_s = abs(ahead_s)
     if size_s <= CLOCK_SKEW_S:
         text = f"within {CLOCK_SKEW_S:.0f} s of ours"
         return Finding(host.name, "clock", Verdict.GOOD, text)
-    units = (("days", 86400), ("min", 60), ("s", 1))
-    unit, unit_s = next(each for each in units if size_s >= 2 * each[1])
-    size = f"{size_s / unit_s:.1f}".removesuffix(".0")
-    text = f"its clock is {size} {unit} {'ahead of' if ahead_s > 0 else 'behind'} ours"
+    size = timedelta(seconds=round(size_s))
+    text = f"its clock is {size} {'ahead of' if ahead_s > 0 else 'behind'} ours"
     hint = "run an NTP client there and here"
     if size_s > CLOCK_REFUSED_S:
         return Finding(host.name, "clock", Verdict.BAD, text, f"set it: {hint}")

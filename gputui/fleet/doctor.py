@@ -89,7 +89,8 @@ def unreached(host: FleetHost) -> Iterator[Finding]:
     """Yield the stages that a host passed, and the one that it did not."""
     for state, check in STAGE_CHECKS.items():
         if state == host.status.failed_stage:
-            yield Finding(host.name, check, Verdict.BAD, host.status.reason, host.status.hint)
+            found = Finding(host.name, check, Verdict.BAD, host.status.reason, host.status.hint)
+            yield host.clock if host.clock and host.clock.text == found.text else found
             return
         if not host.host.is_local:
             yield Finding(host.name, check, Verdict.GOOD)

@@ -7,7 +7,6 @@ host and never an exception that others see.
 """
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -29,7 +28,7 @@ from gputui.model.hosts import Host
 from gputui.model.plain_text import safe
 from gputui.model.plan import HostCapacity, WorkerSpec
 from gputui.model.snapshot import AWAY, HostState, HostStatus
-from gputui.process.background import Background, words
+from gputui.process.background import Background, within, words
 from gputui.protocol.agent import (
     Claimed,
     Examine,
@@ -263,6 +262,9 @@ class FleetHost:
     async def _make_ready(self, session: AgentSession, opened: OpenedAgent) -> None:
         """Configure the agent, check its facts, and have it try the ways that workers need."""
         stages, settings = session.stages, self._settings
+        clock = self.clock = checks.clock(self.host, opened.clock_ahead_s)
+        if clock.verdict is Verdict.BAD:
+            raise stages.error(clock.text, clock.hint)
         late = f"its agent started and then said nothing for {stages.timeout_s:g} s"
         async with stages.enter(HostState.PROBING, late):
             facts = await session.configure(
@@ -273,9 +275,6 @@ class FleetHost:
                 workers_wanted=self._scheduler_wanted.is_set(),
                 frontends=settings.frontends() if self.host.is_local else (),
             )
-        clock = self.clock = checks.clock(self.host, opened.clock_ahead_s)
-        if clock.verdict is Verdict.BAD:
-            raise stages.error(clock.text, clock.hint)
         self._warn(facts, clock)
         self._forget_lease()
         self.lease_over = False
@@ -361,8 +360,7 @@ class FleetHost:
         if not self.lease_over:
             wait_s = min(wait_s, self._settings.ping_interval_s / 2)
         self._losses += 1
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._retry_asked.wait(), wait_s)
+        await within(wait_s, self._retry_asked.wait())
 
     def _entered(self, state: HostState, reason: str = "") -> None:
         """Show a stage of the first connection; a later one is all `reconnecting`."""

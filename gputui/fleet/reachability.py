@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 from collections.abc import Collection, Mapping
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 from gputui.errors import HostError
 from gputui.fleet import checks
@@ -22,10 +22,9 @@ from gputui.fleet.addresses import (
     parsed,
 )
 from gputui.fleet.host import FleetHost
-from gputui.fleet.session import AgentSession, AskAgent
+from gputui.fleet.session import AgentSession
 from gputui.fleet.stages import Stages
 from gputui.fleet.tunnel import AT_LEAST, Tunnel, free_ports
-from gputui.model.hosts import Host
 from gputui.model.plan import usual_workers
 from gputui.model.snapshot import HostState
 from gputui.protocol.agent import Listen, Listening, Reach, Reached
@@ -54,23 +53,6 @@ APART_HINT = (
     "write '* tunnel=true' above all lines, and all go through this machine; or let their workers "
     "in (worker-ports=40000-40100), or start the cluster inside: gputui up --on HOST"
 )
-
-
-class End(NamedTuple):
-    """A host whose workers others are to reach."""
-
-    name: str
-    address: str
-    """Where they are to be reached, without brackets."""
-    ask: AskAgent
-    listen: Listen
-    """Has its agent open a port where they listen."""
-
-    @classmethod
-    def of(cls, host: Host, address: str, ask: AskAgent) -> "End":
-        """Return the end of a host whose workers listen at an address."""
-        address = address.strip("[]")
-        return cls(host.name, host.contact or address, ask, Listen(address, host.ports))
 
 
 class Ways:
@@ -138,7 +120,7 @@ class Ways:
             return stages.error(f"{why}: {reached.error}", checks.PORT_HINT)
         if host.listen_address:
             return None
-        address = line.listen or host.far_address
+        address = (line.listen or host.far_address).strip("[]")
         if not is_loopback(address):
             late = f"its agent opened no port at {address} within {stages.timeout_s:g} s"
             async with stages.enter(HostState.CHECKING, late):
@@ -148,12 +130,13 @@ class Ways:
                     opened = await session.ask(Listen(reached.local_address, line.ports))
             address = address_of(opened)
             if opened.error or (opened.host and not address):  # no host: some SSH servers say none
-                raise stages.error(cannot_listen(opened), LISTEN_HINT)
+                why = opened.error or "that is no address for others"
+                where = bracketed(opened.host)
+                raise stages.error(f"its workers cannot listen on {where}: {why}", LISTEN_HINT)
             async with stages.enter(HostState.CHECKING, "the ways to its workers: no answer"):
-                end = End.of(line, address, host.ask_agent)
-                if shut := await from_here(host.local_address, end, opened.port):
+                if shut := await from_here(host, line.contact or address, opened.port):
                     return stages.error(shut, HINT)
-                if shut := await self._closed(host, end, opened.port, stages):
+                if shut := await self._closed(host, address, opened.port, stages):
                     raise stages.error(shut, HINT)
         if others := self._others(host, through_ssh=True):
             raise stages.error(apart(others[0], host.name), APART_HINT)
@@ -181,7 +164,7 @@ class Ways:
                         stages.progress()
         except OSError as error:
             # After a cut the connection before may still have the ports there, for a while.
-            reason = f"{why}; {through_ssh(error)}"
+            reason = f"{why}; through its SSH connection: {error.strerror or error}"
             raise stages.error(reason, FORWARDING_HINT, transient=True) from error
 
     def _others(self, host: FleetHost, *, through_ssh: bool) -> list[str]:
@@ -193,25 +176,27 @@ class Ways:
             if each is not host and each.state is not HostState.FAILED
         ]
 
-    async def _closed(self, host: FleetHost, end: End, port: int, stages: Stages) -> str:
+    async def _closed(self, host: FleetHost, address: str, port: int, stages: Stages) -> str:
         """Return the first way to or from a host's workers that is closed; "" for none.
 
         The host listens on `port`. It is tried with the hosts that have passed or pass meanwhile.
         """
-        error, tried = "", list[str]()
+        error, tried = "", set[FleetHost]()
         while not error and (others := self._passed(host, tried)):
-            tried += [other.name for other in others]
-            errors = await asyncio.gather(*(_both_ways(end, port, other) for other in others))
+            tried |= {*others}
+            errors = await asyncio.gather(
+                *(_both_ways(host, address, port, other) for other in others)
+            )
             error = next(filter(None, errors), "")
             stages.progress()
         return error
 
-    def _passed(self, host: FleetHost, tried: Collection[str]) -> list[End]:
+    def _passed(self, host: FleetHost, tried: Collection[FleetHost]) -> list[FleetHost]:
         """Return the hosts that a host is still to be tried with."""
         found = (
-            End.of(other.host, other.listen_address, other.ask_agent)
+            other
             for other in self._hosts.values()
-            if other.listen_address and other is not host and other.name not in tried
+            if other.listen_address and other is not host and other not in tried
             if other.state is not HostState.FAILED and not is_loopback(other.listen_address)
         )
         return list(islice(found, MOST_OTHERS - len(tried)))
@@ -223,9 +208,12 @@ def _is_here(host: FleetHost) -> bool:
     return host.state is HostState.FAILED or bool(address and is_loopback(address))
 
 
-async def _both_ways(end: End, port: int, other: End) -> str:
-    there = await open_port(other)
-    errors = await asyncio.gather(between(other, end, port), between(end, other, there.port))
+async def _both_ways(host: FleetHost, address: str, port: int, other: FleetHost) -> str:
+    there: Listening | None = await _answer(other, Listen(other.listen_address, other.host.ports))
+    errors = await asyncio.gather(
+        _between(other, host, address, port),
+        _between(host, other, other.listen_address, there.port if there else 0),
+    )
     return next(filter(None, errors), "")
 
 
@@ -239,23 +227,12 @@ def closed(source: str, near: str, target: str, far: str, error: str) -> str:
     return f"{source}{near} cannot reach the workers of {target} at {bracketed(far)}: {error}"
 
 
-async def _answer(end: End, order: Listen | Reach) -> Any:
+async def _answer(host: FleetHost, order: Listen | Reach) -> Any:
     """Have an agent carry an order out; None where it does not answer."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(ANSWER_S):
-            return await end.ask(order)
+            return await host.ask_agent(order)
     return None
-
-
-async def open_port(end: End) -> Listening:
-    """Have a host open a port; its number is 0 where it does not."""
-    opened: Listening | None = await _answer(end, end.listen)
-    return opened or Listening(end.listen.host, 0)
-
-
-def through_ssh(error: OSError) -> str:
-    """Describe why a host's workers cannot go through SSH."""
-    return f"through its SSH connection: {error.strerror or error}"
 
 
 def apart(behind: str, other: str) -> str:
@@ -281,32 +258,27 @@ def address_of(opened: Listening) -> str:
     return opened.address if is_of_a_host(opened.address) else ""
 
 
-def cannot_listen(opened: Listening) -> str:
-    """Describe a port that could not be opened."""
-    why = opened.error or "that is no address for others"
-    return f"its workers cannot listen on {bracketed(opened.host)}: {why}"
-
-
-async def from_here(here: str, end: End, port: int) -> str:
+async def from_here(host: FleetHost, address: str, port: int) -> str:
     """Try a port of a host from this machine; return the way where that is closed, or ""."""
     if not port:
         return ""
     try:
         async with asyncio.timeout(CONNECT_S):
-            _, writer = await asyncio.open_connection(end.address, port)
+            _, writer = await asyncio.open_connection(address, port)
             writer.close()
             return ""
     except TimeoutError:
         error = f"no answer within {CONNECT_S:g} s"
     except OSError as failure:
         error = failure.strerror or str(failure)
-    return closed("this machine", here, end.name, end.address, error)
+    return closed("this machine", host.local_address, host.name, address, error)
 
 
-async def between(source: End, target: End, port: int) -> str:
+async def _between(source: FleetHost, target: FleetHost, address: str, port: int) -> str:
     """Try a port of a host from another one; return the way where that is closed, or ""."""
-    order = Reach(target.address, port, CONNECT_S)
-    reached: Reached | None = await _answer(source, order) if port else None
+    far = target.host.contact or address
+    reached: Reached | None = await _answer(source, Reach(far, port, CONNECT_S)) if port else None
     if not reached or not reached.error:
         return ""
-    return closed(source.name, source.address, target.name, target.address, reached.error)
+    near = source.listen_address or source.far_address
+    return closed(source.name, near, target.name, far, reached.error)

@@ -100,13 +100,6 @@ def test_a_host_with_rapids_keeps_the_dask_that_it_needs_and_says_what_to_instal
     assert without_dask.hint.startswith("there: ")
 
 
-def test_doctor_names_the_rapids_of_a_host_that_has_gpus() -> None:
-    facts = replace(FACTS, packages=(*FACTS.packages, ("cudf-cu13", "26.10.0")))
-    found = {each.check: each for each in examine(EVERY_GPU, facts, SETTINGS)}
-    assert (found["rapids"].verdict, found["rapids"].text) == (Verdict.GOOD, "cudf-cu13 26.10.0")
-    assert "rapids" not in {each.check for each in examine(EVERY_GPU, FACTS, SETTINGS)}
-
-
 def test_a_gpu_that_somebody_uses_is_a_warning_or_a_refusal() -> None:
     process = DeviceProcess(4711, Owner.OTHER, "alice", "python train.py", 2**30)
     busy = (replace(GPUS[0], processes=(process,)), GPUS[1])

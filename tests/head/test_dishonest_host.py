@@ -30,7 +30,7 @@ REFUSED = {
     liar.a_greeting_that_is_nested_deeply: "its Python is not what it says",
     liar.last_lines_of_20_mib: "the command that starts Python failed (exit status 1)",
     liar.an_old_python: "Python 3.6.9",
-    liar.a_clock_of_another_day: "its clock is 3 days ahead of ours",
+    liar.a_clock_of_another_day: "its clock is 3 days, ",
     liar.an_old_dask: "dask 2020.1",
 }
 """What a host is refused for before it is accepted, and the reason."""

@@ -31,7 +31,7 @@ from gputui.fleet.session import READ_BYTES, LocalStream
 from gputui.fleet.stages import Question, Stages
 from gputui.model.bounds import LAST_LINE_CHARS, LAST_LINES
 from gputui.model.plain_text import cut
-from gputui.process.background import Background, words
+from gputui.process.background import Background, within, words
 from gputui.process.child import Child, run
 
 CLOSE_S = 2.0
@@ -242,10 +242,7 @@ class SshConnection:
     async def close(self) -> None:
         """Close the connection; abandon it where the other end does not answer."""
         self.ssh.close()
-        try:
-            async with asyncio.timeout(CLOSE_S):
-                await self.ssh.wait_closed()
-        except TimeoutError:
+        if not await within(CLOSE_S, self.ssh.wait_closed()):
             self.ssh.abort()
         await self._opened.aclose()
 
