@@ -100,6 +100,7 @@ class RecentHistory:
 
     async def run(self) -> None:
         """Take a row of everything each second, until cancelled."""
+        await asyncio.sleep(FINE_S)  # what ends sooner imports no NumPy
         await asyncio.to_thread(self._make)
         loop = asyncio.get_running_loop()
         due = loop.time()
