@@ -11,6 +11,7 @@ import os
 import secrets
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -77,11 +78,11 @@ class HeadProcess(subprocess.Popen[bytes]):
         if self.kept:
             self.terminate()
         self._hang_up()
-        try:
-            self.wait(END_S)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            self.wait()
+        killing = threading.Timer(END_S, self.kill)
+        killing.daemon = True
+        killing.start()
+        self.wait()  # with a bound it would look now and then
+        killing.cancel()
 
     def _say(self, line: bytes) -> None:
         """Send a line; one that ended says so on its stdout."""
