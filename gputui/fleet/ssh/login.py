@@ -200,18 +200,18 @@ async def _read_key_file(path: str, there: str) -> KeyFile:
 
     ssh-keygen finds the public key in a file, in its .pub file, or in the head of a private key.
     """
-    data = Path(there).read_bytes()
+    data, public = Path(there).read_bytes(), None
+    is_private = b"PRIVATE KEY-----" in data
+    if is_private:
+        with contextlib.suppress(asyncssh.KeyImportError, asyncssh.KeyEncryptionError):
+            key = asyncssh.import_private_key(data)
+            return KeyFile(path, key.convert_to_public(), key, b"")
     ended = await run(["ssh-keygen", "-e", "-P", "", "-f", path], READ_S)
-    public = None
     with contextlib.suppress(asyncssh.KeyImportError):
         public = asyncssh.import_public_key(ended.output) if ended.status == 0 else None
-    if b"PRIVATE KEY-----" not in data:
-        return KeyFile(path, public or asyncssh.import_public_key(data), None, b"")
-    try:
-        key = asyncssh.import_private_key(data)
-    except (asyncssh.KeyImportError, asyncssh.KeyEncryptionError):
+    if is_private:
         return KeyFile(path, public, None, data)
-    return KeyFile(path, key.convert_to_public(), key, b"")
+    return KeyFile(path, public or asyncssh.import_public_key(data), None, b"")
 
 
 def _certificate(path: str) -> asyncssh.SSHCertificate | None:
