@@ -119,10 +119,10 @@ def test_a_run_of_another_machine_with_this_home_goes_on_as_far_as_its_files_say
 ) -> None:
     moved = on_another_machine(begun())
     assert records.find(moved.id).state is RunState.RUNNING
-    assert list_runs(as_json=False) == 0
+    list_runs(as_json=False)
     words = capsys.readouterr().out.splitlines()[1].split()[1:]
     assert words == ["running", "–", "–", "on", "node-2"]
-    assert show_run(moved.id, as_json=False) == 0
+    show_run(moved.id, as_json=False)
     assert "node-2" in capsys.readouterr().out
     write(records.ended(moved, RunState.DONE))
     assert records.find(moved.id).state is RunState.DONE
@@ -196,7 +196,7 @@ def test_a_record_that_no_run_wrote_is_passed_over(state: Path, wrong: dict[str,
     text = json.dumps(asdict(bad) | wrong) if wrong else "{"
     (bad.folder / "run.json").write_text(text)
     assert [each.id for each in records.recorded()] == [good.id]
-    assert list_runs(as_json=False) == 0
+    list_runs(as_json=False)
 
 
 def test_a_pipe_in_the_place_of_a_record_is_not_waited_for(state: Path) -> None:

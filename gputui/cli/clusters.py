@@ -108,7 +108,7 @@ def head_configuration(
     )
 
 
-def up(**options: Any) -> int:
+def up(**options: Any) -> int | None:
     """Start a cluster, wait for its workers, and leave it running; interrupted, leave nothing."""
     interrupt_on_signals()
     hosts = read_hosts(options["hosts"])
@@ -125,7 +125,7 @@ def up(**options: Any) -> int:
     )
 
 
-async def _up(configuration: ConfigureHead) -> int:
+async def _up(configuration: ConfigureHead) -> None:
     def warn(problem: str) -> None:
         print(f"gputui: {safe_lines(problem)}", file=sys.stderr, flush=True)
 
@@ -142,10 +142,9 @@ async def _up(configuration: ConfigureHead) -> int:
     if connection.attached.metrics:
         print(f"metrics at {connection.attached.metrics}", file=sys.stderr)
     print(f"gputui attach {quote(name)}; gputui down {quote(name)}", file=sys.stderr)
-    return int(ExitCode.DONE)
 
 
-async def detach_program(request: "RunRequest", options: Mapping[str, Any]) -> int:
+async def detach_program(request: "RunRequest", options: Mapping[str, Any]) -> None:
     """Start a program as a run of a head, a new one unless one is named, and leave it there.
 
     A new head ends some time after the program.
@@ -173,7 +172,6 @@ async def detach_program(request: "RunRequest", options: Mapping[str, Any]) -> i
     name = name or connection.attached.name
     print(safe(done.text))
     print(safe(f"gputui attach {quote(name)}; gputui down {quote(name)}"), file=sys.stderr)
-    return int(ExitCode.DONE)
 
 
 async def _up_there(login: str, hosts: HostsInput, options: Mapping[str, Any], gputui: str) -> int:
@@ -206,7 +204,7 @@ async def _up_there(login: str, hosts: HostsInput, options: Mapping[str, Any], g
     return int(answer["status"]) if answer["status"] >= 0 else int(ExitCode.INTERRUPTED)
 
 
-async def ls(where: str | None, as_json: bool) -> int:
+async def ls(where: str | None, as_json: bool) -> None:
     """Print the clusters that run, on this machine or another one, or the one of a name."""
     rows = await _described(where)
     if as_json:
@@ -217,7 +215,6 @@ async def ls(where: str | None, as_json: bool) -> int:
             print(HINTS[problem], file=sys.stderr)
     else:
         print(NONE_RUNS if where is None else f"no cluster runs at {safe(where)}", file=sys.stderr)
-    return 0
 
 
 def table(rows: list[dict[str, Any]]) -> list[str]:
@@ -294,16 +291,15 @@ async def _describe(cluster: ConnectionFile) -> dict[str, Any]:
     return row
 
 
-async def metrics(name: str | None) -> int:
+async def metrics(name: str | None) -> None:
     """Print a cluster's metrics; raises UsageError where it is not clear which."""
     async with await connecting(name)(frontend="command") as connection:
         done = await connection.request(ReadMetrics(0))
         assert isinstance(done, Done)
         print(safe_lines(done.text), end="")
-    return 0
 
 
-async def down(name: str | None, everything: bool) -> int:
+async def down(name: str | None, everything: bool) -> None:
     """Stop one cluster, or all; raises UsageError where it is not clear which."""
     if everything and name is not None:
         raise UsageError(f"--all stops every cluster: leave out --all to stop {name} alone")
@@ -315,7 +311,7 @@ async def down(name: str | None, everything: bool) -> int:
         finally:
             await asyncio.shield(remote.close())
         print(safe(f"{remote.login}:{stopped}: stopped"))
-        return 0
+        return
 
     async def stop(cluster: ConnectionFile) -> None:
         try:
@@ -329,7 +325,6 @@ async def down(name: str | None, everything: bool) -> int:
         print(NONE_RUNS, file=sys.stderr)
     for each in found:
         print(safe(f"{each.name}: stopped"))
-    return 0
 
 
 async def _stopped(opening: Awaitable[HeadConnection]) -> str:

@@ -16,7 +16,7 @@ from click.shell_completion import CompletionItem
 
 from gputui.cli import completion
 from gputui.cli.completion import of_unnamed, words
-from gputui.errors import ExitCode, UsageError
+from gputui.errors import UsageError
 from gputui.version import __version__
 
 MEANT = {
@@ -177,16 +177,16 @@ def _print_specification(context: click.Context, option: click.Parameter, wanted
         context.exit()
 
 
-def carried_out_in(module: str) -> Callable[[Callable[[], None]], Callable[..., int]]:
+def carried_out_in(module: str) -> Callable[[Callable[[], None]], Callable[..., Any]]:
     """Have a command carried out by the function of its name in a module of `gputui.cli`.
 
     It is imported then: help and usage errors wait for nothing. One that is `async` is run in an
-    event loop of its own.
+    event loop of its own. It returns its exit code, None for 0.
     """
 
-    def declared(command: Callable[[], None]) -> Callable[..., int]:
+    def declared(command: Callable[[], None]) -> Callable[..., Any]:
         @functools.wraps(command)
-        def carry_out(*given: Any, **options: Any) -> int:
+        def carry_out(*given: Any, **options: Any) -> Any:
             function = getattr(import_module(f"gputui.cli.{module}"), command.__name__)
             try:
                 done = function(*given, **options)
@@ -195,8 +195,8 @@ def carried_out_in(module: str) -> Callable[[Callable[[], None]], Callable[..., 
 
                     done = run(done)
             except BrokenPipeError:  # nobody reads its output any more: click would exit with 1
-                done = ExitCode.DONE
-            return int(done)
+                return None
+            return done
 
         return carry_out
 
@@ -473,11 +473,12 @@ class CommandOrRun(click.Group):
 @gputui.group(cls=CommandOrRun, invoke_without_command=True)
 @json_option
 @click.pass_context
-def runs(ctx: click.Context, as_json: bool) -> int:
+def runs(ctx: click.Context, as_json: bool) -> None:
     """List earlier runs; `gputui runs ID` shows one."""
     from gputui.cli.listing import list_runs
 
-    return 0 if ctx.invoked_subcommand else list_runs(as_json)
+    if not ctx.invoked_subcommand:
+        list_runs(as_json)
 
 
 @runs.command("show", cls=Unnamed)
@@ -485,23 +486,21 @@ def runs(ctx: click.Context, as_json: bool) -> int:
 @json_option
 @click.option("--trace", metavar="FILE.json", help="Write its trace instead, for Perfetto.")
 @click.pass_context
-def show_run(ctx: click.Context, id_: str, as_json: bool, trace: str | None) -> int:
+def show_run(ctx: click.Context, id_: str, as_json: bool, trace: str | None) -> None:
     """Show one run; ID may be the start or the end of an id, or `last`."""
     from gputui.cli.listing import show_run
 
     assert ctx.parent
-    return show_run(id_, as_json or ctx.parent.params["as_json"], trace)
+    show_run(id_, as_json or ctx.parent.params["as_json"], trace)
 
 
 @runs.command("diff")
 @click.argument("first", metavar="A", shell_complete=words(completion.recorded_runs))
 @click.argument("second", metavar="B", shell_complete=words(completion.recorded_runs))
 @json_option
-def diff_runs(first: str, second: str, as_json: bool) -> int:
+@carried_out_in("listing")
+def diff_runs() -> None:
     """Show two runs side by side: what differs first."""
-    from gputui.cli.listing import diff_runs
-
-    return diff_runs(first, second, as_json)
 
 
 @gputui.command()
@@ -578,7 +577,6 @@ def show_help() -> None:
 
 @gputui.command("completion")
 @click.argument("shell", type=click.Choice(completion.SHELLS))
-def completion_(shell: str) -> int:
+def completion_(shell: str) -> None:
     """Print the completion of a shell; eval "$(gputui completion bash)" in ~/.bashrc."""
     print(completion.script(shell))
-    return 0

@@ -39,14 +39,15 @@ gputui --run mine.py            run a script of your own; its Client() finds the
 gputui --run mine.py:PRESET     run a preset of your own"""
 
 
-def presets(words: tuple[str, ...], as_json: bool) -> int:
+def presets(words: tuple[str, ...], as_json: bool) -> None:
     """Print all presets, or one with its parameters, or write a new one.
 
     Raises PresetError for an unknown name, or one that cannot be written. Presets that cannot be
     imported are named on stderr.
     """
     if words[:1] == ("new",):
-        return _new(words[1:], as_json)
+        _new(words[1:], as_json)
+        return
     chosen = words[1:] if words[:1] == ("show",) else words
     if len(chosen) > 1 or (words and not chosen):
         raise UsageError("gputui presets NAME shows one preset")
@@ -59,7 +60,6 @@ def presets(words: tuple[str, ...], as_json: bool) -> int:
         width = max(len(preset.name) for preset in found)
         print("\n".join(_hanging(preset.name, width, preset.summary) for preset in found))
         print(MORE, file=sys.stderr)
-    return 0
 
 
 def importable() -> list[Preset]:
@@ -73,16 +73,15 @@ def importable() -> list[Preset]:
     return found
 
 
-def _new(words: tuple[str, ...], as_json: bool) -> int:
+def _new(words: tuple[str, ...], as_json: bool) -> None:
     if len(words) != 1:
         raise UsageError("gputui presets new NAME writes NAME.py and test_NAME.py")
     preset, test = write_new(words[0], Path())
     if as_json:
         print(json.dumps({"preset": str(preset), "test": str(test)}))
-        return 0
-    print(preset, test, sep="\n")
-    print(f"\ngputui --run ./{preset}:PRESET\npython -m pytest {test}", file=sys.stderr)
-    return 0
+    else:
+        print(preset, test, sep="\n")
+        print(f"\ngputui --run ./{preset}:PRESET\npython -m pytest {test}", file=sys.stderr)
 
 
 def preset_object(preset: Preset) -> dict[str, Any]:
@@ -139,20 +138,18 @@ SHOWN = 30
 """Runs that are listed as text; `--json` has them all."""
 
 
-def list_runs(as_json: bool) -> int:
+def list_runs(as_json: bool) -> None:
     """Print the recorded runs, the newest first."""
     found = recorded()
     if as_json:
         print(json_text([as_object(record) for record in found], indent=1))
-        return 0
-    if not found:
+    elif found:
+        cut = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        print("\n".join(line[:cut] for line in run_table(found[:SHOWN])))
+    else:
         print("no run yet; gputui --run svd makes one", file=sys.stderr)
-        return 0
-    cut = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    print("\n".join(line[:cut] for line in run_table(found[:SHOWN])))
-    if len(found) > SHOWN:
+    if len(found) > SHOWN and not as_json:
         print(f"… and {len(found) - SHOWN:,} older; --json has them all", file=sys.stderr)
-    return 0
 
 
 def run_table(found: tuple[RunRecord, ...]) -> list[str]:
@@ -171,7 +168,7 @@ def run_table(found: tuple[RunRecord, ...]) -> list[str]:
     return aligned([heads, *rows], right=[2, 3])
 
 
-def show_run(id_: str, as_json: bool, trace: str | None = None) -> int:
+def show_run(id_: str, as_json: bool, trace: str | None = None) -> None:
     """Print one run, or write its trace.
 
     Raises UsageError when the id names none, or several, and where the telemetry of the run cannot
@@ -185,22 +182,20 @@ def show_run(id_: str, as_json: bool, trace: str | None = None) -> int:
         print(json_text(as_object(record), indent=1))
     else:
         print("\n\n".join(parts(record)))
-    return 0
 
 
-def diff_runs(first: str, second: str, as_json: bool) -> int:
+def diff_runs(first: str, second: str, as_json: bool) -> None:
     """Print two runs side by side, what differs first; raises UsageError for an unknown id."""
     found = differences(*(status_of(find(each)) for each in (first, second)))
     if as_json:
         keys = ("name", "first", "second", "differs")
         kept = [dict(zip(keys, (*each, each[1] != each[2]), strict=True)) for each in found]
         print(json_text(kept, indent=1))
-        return 0
+        return
     rows = [[cut(text, WIDTH) for text in each] for each in found if each[1] != each[2]]
     print(safe_lines("\n".join(aligned(rows))))
     if alike := [name for name, one, other in found if one == other]:
         print(f"\nalike: {safe(', '.join(alike))}")
-    return 0
 
 
 def parts(record: RunRecord) -> list[str]:
@@ -276,14 +271,14 @@ def topics() -> dict[str, str]:
     }
 
 
-def show_help(topic: str | None) -> int:
+def show_help(topic: str | None) -> None:
     """Print a topic, or the list of topics; raises UsageError for one that does not exist."""
     found = topics()
     if topic is None:
         width = max(map(len, found))
         print("\n".join(f"{name:<{width}}  {title}" for name, title in found.items()))
         print(MORE_HELP, file=sys.stderr)
-        return 0
+        return
     if topic not in found:
         near = get_close_matches(topic.lower(), found, 1, 0.6)
         near = near or [name for name, title in found.items() if topic.lower() in title.lower()]
@@ -294,7 +289,6 @@ def show_help(topic: str | None) -> int:
         _draw(text)
     else:
         print(text, end="")
-    return 0
 
 
 def _draw(text: str) -> None:

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from gputui.runs.run import OpenCluster, RunRequest
     from gputui.tui.attachment import Begin
 
-Prepared = Callable[[], Coroutine[object, object, int]]
-"""Computes, and returns the exit code; its arguments are all that the options asked for."""
+Prepared = Callable[[], Coroutine[object, object, int | None]]
+"""Computes, and returns the exit code, None for 0; it has all that the options asked for."""
 
 FIRST_DEMO = (16, 8)
 SCREEN_IDLE_S = 3600.0
@@ -135,7 +135,7 @@ def refuse_elsewhere(given: Mapping[str, str], options: Mapping[str, Any]) -> No
         raise UsageError("--demo simulates its hosts: give neither HOSTS nor --attach")
 
 
-def open_(ctx: click.Context, /, **options: Any) -> int:
+def open_(ctx: click.Context, /, **options: Any) -> int | None:
     """Open the screen on HOSTS, or compute without one."""
     given = written_options(ctx)
     if options["preset"] is not None or options["is_program"]:
@@ -160,7 +160,7 @@ def written_options(ctx: click.Context) -> dict[str, str]:
 
 def run_headless(
     script_arguments: tuple[str, ...], given: Mapping[str, str], options: dict[str, Any]
-) -> int:
+) -> int | None:
     """Compute without a screen; every wrong word is found before anything starts."""
     interrupt_on_signals()
     look_rarely()  # imports leave little behind that is worth looking for

@@ -241,7 +241,7 @@ async def claim(
     pid: int | None,
     listed: bool,
     release: bool,
-) -> int:
+) -> None:
     """Hold GPUs until it is interrupted, or for a span; 3 where they cannot be had.
 
     Or list one's own claims, or release those that such commands hold.
@@ -265,7 +265,8 @@ async def claim(
             raise ClusterError("no host answered")
         agents = {each.name: each.agent_pid for each in up}
         if listed or release:
-            return await _own_claims(up, release)
+            await _own_claims(up, release)
+            return
         if pid:
             held: Picked = [(up[0].claims, await up[0].claims.claim_for(pid, shown))]
         else:
@@ -287,7 +288,6 @@ async def claim(
             if pid and up[0].claims.over:
                 break
             await asyncio.sleep(min(1.0, left_s))
-    return int(ExitCode.DONE)
 
 
 def _say() -> Callable[[str], None]:
@@ -304,7 +304,7 @@ def _say() -> Callable[[str], None]:
     return say
 
 
-async def _own_claims(up: Iterable[FleetHost], release: bool) -> int:
+async def _own_claims(up: Iterable[FleetHost], release: bool) -> None:
     """Print this user's claims; release those that only a `gputui claim` holds."""
     for host in up:
         own = [each for each in host.claims.devices if each.claim and each.claim.own]
@@ -322,7 +322,6 @@ async def _own_claims(up: Iterable[FleetHost], release: bool) -> int:
                 if time.monotonic() > until:
                     raise ClusterError(f"{host.name}: not released within {RELEASED_S:g} s")
                 await asyncio.sleep(0.1)
-    return int(ExitCode.DONE)
 
 
 def gpu_filter(word: str) -> Callable[[DeviceReading, float], bool]:

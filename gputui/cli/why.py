@@ -24,7 +24,6 @@ import msgspec
 
 from gputui.cli.clusters import chosen_cluster, connecting, remote_head
 from gputui.client.head_connection import HeadConnection
-from gputui.errors import ExitCode
 from gputui.model.examination import ExaminedScheduler
 from gputui.model.plain_text import safe
 from gputui.model.verdicts import ANSWER_S, Evidence, Verdict, as_lines, verdicts
@@ -68,7 +67,7 @@ LEAST_CHARACTERS = 6
 """A value of an environment, or of a run's parameter, that is shorter may be any word."""
 
 
-async def why(name: str | None, as_json: bool, bundle: str | None) -> int:
+async def why(name: str | None, as_json: bool, bundle: str | None) -> None:
     """Print why a cluster is stuck, the likeliest cause first."""
     opening, heard = connecting(name), list[ToFrontend]()
     cluster = None if remote_head(name) else chosen_cluster(name)
@@ -95,7 +94,6 @@ async def why(name: str | None, as_json: bool, bundle: str | None) -> int:
         pack(bundle, said, heard, examined.env_values if examined else ())
         print(f"gputui: wrote {safe(bundle)}: read it before you send it", file=sys.stderr)
     print(json.dumps(said) if as_json else "\n".join(map(safe, as_lines(found))))
-    return int(ExitCode.DONE)
 
 
 async def _examined(connection: HeadConnection, heard: list[ToFrontend], *, logs: bool) -> Examined:
