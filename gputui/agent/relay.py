@@ -7,7 +7,6 @@ the end of the relay, which removes what one that was killed as it started could
 """
 
 import contextlib
-import errno
 import io
 import os
 import selectors
@@ -24,7 +23,6 @@ from gputui.errors import FolderError, ProtocolError
 from gputui.folders import make_scratch_folder
 from gputui.process.lifetime import (
     END_SIGNALS,
-    adopt_orphans,
     children,
     dump_no_core,
     start_problem,
@@ -45,8 +43,6 @@ def relay() -> int:
     out.write(MARKER + b"\n")
     out.flush()
     in_step = "SLURM_STEP_ID" in os.environ
-    if in_step:
-        adopt_orphans()  # by which Slurm knows that the agent is the step's
     try:
         # Unbuffered, so that nothing after the line is read.
         line = io.FileIO(0, closefd=False).readline(FIRST_LINE_BYTES)
@@ -111,20 +107,10 @@ def _in_new_session() -> bool:
 
     Signals that ask it to end wait until it can. Raises OSError where no process can be started.
     """
-    child = os.fork()
-    if child:
-        _, status = os.waitpid(child, 0)
-        if status:
-            raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+    if os.fork():
         return False
-    try:
-        signal.pthread_sigmask(signal.SIG_BLOCK, END_SIGNALS)
-        os.setsid()
-        forked = os.fork()
-    except BaseException:
-        os._exit(1)
-    if forked:
-        os._exit(0)
+    signal.pthread_sigmask(signal.SIG_BLOCK, END_SIGNALS)
+    os.setsid()
     null = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(null, descriptor)
@@ -132,7 +118,7 @@ def _in_new_session() -> bool:
 
 
 def _ask_agent_to_end(number: int, _frame: object) -> None:
-    """Pass on a signal to the agent, which this process has adopted.
+    """Pass on a signal to the agent, where it is a child of this process.
 
     Slurm's proctrack/cgroup sends what is not SIGKILL to this process alone.
     """

@@ -50,7 +50,7 @@ async def test_an_agent_that_cannot_be_forked_leaves_nothing(limited: Driver) ->
 
 
 async def test_an_agent_that_can_start_no_thread_ends_and_says_so(limited: Driver) -> None:
-    limited.before = may_start(3)
+    limited.before = may_start(2)
     await connect_in_vain(limited)
     (ending,) = (each for each in limited.seen if isinstance(each, AgentEnding))
     assert "this user may run no more processes and threads there" in ending.reason

@@ -126,7 +126,7 @@ def part_of(pid: int) -> str:
     if "gputui.head" in words:
         return "head"
     if "relay" in words:
-        return "relay" if os.getsid(pid) == pid else "agent"
+        return "agent" if Path(f"/proc/{pid}/fd/0").readlink() == Path(os.devnull) else "relay"
     if "forkserver" in words:
         return "worker" if "forkserver" in command_of(parent_of(pid)) else "forkserver"
     return "other"
