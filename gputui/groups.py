@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import sys
-from difflib import get_close_matches
 from pathlib import Path
 
 from gputui.errors import UsageError
@@ -16,7 +15,7 @@ from gputui.errors import UsageError
 BOUND_S = 30.0
 """A group's members may come from a directory service."""
 NAMED = 5
-"""How many groups are named where none has nearly the name."""
+"""How many groups are named where none has the name."""
 
 
 def members(name: str) -> str:
@@ -46,8 +45,7 @@ def _clustershell(name: str) -> str:
     if status or not hosts:
         _, known = _run(nodeset, "-L" if ":" in name else "-l")
         some = ", ".join(known.split()[:NAMED]) or "none"
-        near = get_close_matches(f"@{name}", known.split(), 1)
-        hint = f"did you mean {near[0]}?" if near else f"nodeset -l lists {some}"
+        hint = f"nodeset -l lists {some}"
         raise UsageError(f"@{name}: ClusterShell has no such group, or it is empty ({hint})")
     return hosts
 

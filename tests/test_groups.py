@@ -42,7 +42,7 @@ def test_a_group_stands_for_its_hosts_on_the_command_line_and_in_a_file(tmp_path
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("@gpuu", "HOSTS:1: @gpuu: ClusterShell has no such group, or it is empty (did you mean"),
+        ("@gpuu", "HOSTS:1: @gpuu: ClusterShell has no such group, or it is empty (nodeset"),
         ("@none", "(nodeset -l lists @gpu, @rack-1)"),
         ("@no-such:gpu", "has no such group"),
         ("a;@gpu,gpu01", "HOSTS:2: host 'gpu01' is already named on line 2"),

@@ -57,7 +57,7 @@ def gather_facts(
         cuda_driver=watch.cuda_version,
         cpus=min(affinity, Cgroups().cpus() or affinity),
         memory_total_bytes=memory().total_bytes,
-        disk_free_bytes=disk_free(scratch) or 0,
+        disk_free_bytes=shutil.disk_usage(scratch).free,
         devices=devices,
         cuda_visible_devices=environ.get("CUDA_VISIBLE_DEVICES"),
         running=(),
@@ -66,16 +66,6 @@ def gather_facts(
         others_hidden=hides_others(),
         limits=tuple(limits(scratch, len(devices))),
     )
-
-
-def disk_free(folder: Path) -> int | None:
-    """Return the bytes this user may still write in a folder, which need not exist yet."""
-    for candidate in (folder, *folder.parents):
-        try:
-            return shutil.disk_usage(candidate).free
-        except OSError:
-            continue
-    return None
 
 
 def limits(scratch: Path, gpus: int) -> Iterator[tuple[str, str]]:

@@ -7,15 +7,12 @@ import fcntl
 import os
 import socket
 import struct
-from ipaddress import IPv6Address
 
 from gputui.model.hosts import is_ip
-from gputui.process import procfs
 from gputui.protocol.agent import Listen, Listening
 
 SIOCGIFADDR = 0x8915
 """Source: netdevice(7)."""
-GLOBAL_SCOPE = "00"
 LISTENING_S = 15.0
 """How long a port stays open that others are to try."""
 
@@ -73,7 +70,7 @@ async def _listen(address: str, ports: tuple[int, ...]) -> asyncio.Server:
 
 
 def _resolved(interface: str) -> str:
-    """Return an interface's address, of IPv4 where it has one, or the address that was given.
+    """Return an interface's address of IPv4, or the address that was given.
 
     Raises OSError.
     """
@@ -85,11 +82,7 @@ def _resolved(interface: str) -> str:
     with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         found = fcntl.ioctl(probe, SIOCGIFADDR, struct.pack("256s", interface.encode()))
         return socket.inet_ntoa(found[20:24])
-    for line in procfs.read_text("/proc/net/if_inet6").splitlines():
-        address, _, _, scope, _, name = line.split()
-        if (name, scope) == (interface, GLOBAL_SCOPE):
-            return str(IPv6Address(bytes.fromhex(address)))
-    raise OSError(f"its interface {interface} has no address")
+    raise OSError(f"its interface {interface} has no address of IPv4: write listen=ADDRESS")
 
 
 async def _answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -192,10 +192,7 @@ class Workers:
             worker.cancel_restart()
             worker.kill()
         await self.forkserver.close()
-        try:
-            await asyncio.to_thread(end_children)
-        except RuntimeError:  # no thread can be started
-            end_children()
+        end_children()
         for worker in self._workers.values():
             worker.output.close()
 

@@ -7,7 +7,6 @@ import sys
 import time
 from pathlib import Path
 
-from gputui.agent import facts
 from gputui.agent.facts import gather_facts
 from gputui.agent.gpu.watch import DeviceWatch
 from gputui.agent.packages import installed
@@ -41,10 +40,6 @@ def test_an_nvml_that_hangs_does_not_hold_the_facts_up(nvml, tmp_path):
     assert "does not answer" in found.warnings[0]
     watch.stopped.set()
     nvml.set(gpus=0)
-
-
-def test_a_scratch_folder_that_is_not_there_yet_has_its_disks_space(tmp_path):
-    assert facts.disk_free(tmp_path / "not" / "yet") is not None
 
 
 def test_a_control_groups_limit_counts_when_it_is_less_than_the_machine_has(tmp_path):
