@@ -39,23 +39,18 @@ class Cgroups:
         self._memory = [*((folder, 1) for folder in _folders(mount, "memory", paths)), *unified]
         self._cpu = [*_folders(mount, "cpu", paths), *(folder for folder, _ in unified)]
         self._pids = [*_folders(mount, "pids", paths), *(folder for folder, _ in unified)]
-        self._mount = mount
 
     def cpu(self) -> tuple[float, float | None] | None:
         """Return the tightest quota, in CPUs, and how many seconds of CPU that group has used.
 
-        The latter since it was made; None where nothing counts that.
+        The latter since it was made; None in version 1.
         """
         quotas = [(cpus, each) for each in self._cpu if (cpus := _quota(each)) is not None]
         if not quotas:
             return None
         cpus, folder = min(quotas)
-        if (used_us := number_after("usage_usec", _read(f"{folder}/cpu.stat"))) is not None:
-            return cpus, used_us / 1e6
-        # Version 1 keeps it in the folder of another controller.
-        account = f"{self._mount}/cpuacct{folder.removeprefix(f'{self._mount}/cpu')}"
-        used_ns = _number(f"{account}/cpuacct.usage")
-        return cpus, None if used_ns is None else used_ns / 1e9
+        used_us = number_after("usage_usec", _read(f"{folder}/cpu.stat"))
+        return cpus, None if used_us is None else used_us / 1e6
 
     def cpus(self) -> int | None:
         """Return how many CPUs the quota gives, rounded up."""

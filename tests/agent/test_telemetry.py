@@ -110,38 +110,28 @@ def test_an_interface_that_appears_or_starts_anew_is_no_traffic(monkeypatch):
     assert rates == [(500, 200), (100, 100), (None, None)]
 
 
-def write_version_1(folder: Path, quota_us: int, used_us: int) -> None:
-    for controller in ("cpu", "cpuacct"):
-        (folder / controller / "job").mkdir(parents=True, exist_ok=True)
-    (folder / "cpu/job/cpu.cfs_quota_us").write_text(f"{quota_us}")
-    (folder / "cpu/job/cpu.cfs_period_us").write_text("100000")
-    (folder / "cpuacct/job/cpuacct.usage").write_text(f"{used_us}000")
-
-
-def write_version_2(folder: Path, quota_us: int, used_us: int) -> None:
+def write_quota(folder: Path, quota_us: int, used_us: int) -> None:
     (folder / "job").mkdir(exist_ok=True)
     (folder / "job/cpu.max").write_text(f"{quota_us} 100000\n")
     (folder / "job/cpu.stat").write_text(f"usage_usec {used_us}\nuser_usec 1\n")
 
 
-@pytest.mark.parametrize("write", [write_version_1, write_version_2])
-def test_a_container_that_uses_its_quota_is_busy_however_idle_the_machine_is(tmp_path, write):
+def test_a_container_that_uses_its_quota_is_busy_however_idle_the_machine_is(tmp_path):
     quota_us = 50_000  # half a CPU, which is less than any machine has
-    write(tmp_path, quota_us, used_us=7_000_000)
+    write_quota(tmp_path, quota_us, used_us=7_000_000)
     clock = Clock()
-    meter = HostMeter(clock, Cgroups(tmp_path, "2:cpuacct:/job\n1:cpu:/job\n0::/job\n"))
+    meter = HostMeter(clock, Cgroups(tmp_path, "0::/job\n"))
     assert meter.read().cpu_percent is None
     clock.now_s += 2
-    write(tmp_path, quota_us, used_us=7_750_000)
+    write_quota(tmp_path, quota_us, used_us=7_750_000)
     assert meter.read().cpu_percent == pytest.approx(75)
     clock.now_s += 2
     assert meter.read().cpu_percent == 0
 
 
-@pytest.mark.parametrize("write", [write_version_1, write_version_2])
-def test_a_quota_of_more_than_the_machine_has_is_none(tmp_path, write):
-    write(tmp_path, 100_000 * 1_000_000, used_us=0)
-    meter = HostMeter(Clock(), Cgroups(tmp_path, "2:cpuacct:/job\n1:cpu:/job\n0::/job\n"))
+def test_a_quota_of_more_than_the_machine_has_is_none(tmp_path):
+    write_quota(tmp_path, 100_000 * 1_000_000, used_us=0)
+    meter = HostMeter(Clock(), Cgroups(tmp_path, "0::/job\n"))
     began = procfs.cpu_times()
     while procfs.cpu_times().total <= began.total + procfs.TICKS_PER_S // 10:
         pass

@@ -5,6 +5,7 @@ never waits for them. Rates are taken between two calls: the first call has none
 here, as more digits would be sent each second and seen by nobody.
 """
 
+import math
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -76,11 +77,11 @@ class HostMeter:
         before, self._cpu = self._cpu, procfs.cpu_times()
         (before_s, quota_before), self._quota = self._quota, (self._clock(), self._cgroups.cpu())
         now_s, quota = self._quota
-        if quota is None or quota[0] >= (os.cpu_count() or 1):
+        cpus, used_s = quota or (math.inf, None)
+        if used_s is None or cpus >= (os.cpu_count() or 1):
             return percent(self._cpu.busy - before.busy, self._cpu.total - before.total)
-        cpus, used_s = quota
         used_before_s = quota_before[1] if quota_before else None
-        if used_before_s is None or used_s is None:
+        if used_before_s is None:
             return None
         return percent(used_s - used_before_s, cpus * (now_s - before_s))
 
