@@ -19,7 +19,8 @@ from gputui.protocol.channel import MAX_FLOODS
 from gputui.protocol.frontend import Done, FromFrontend, Restart, Stop, SubscribeLogs, ToFrontend
 from gputui.protocol.shared import LogLines, Refused
 from gputui.protocol.streams import MemoryStream, SocketStream, deflating, memory_streams
-from gputui.protocol.typed_codec import TypedChannel, encode, memory_pair
+from gputui.protocol.typed_codec import TypedChannel, encode
+from tests.channels import memory_pair
 
 AnyChannel = TypedChannel[Any, Any]
 BIG = LogLines("w", ("x" * 8_000,) * 20, 0.0)

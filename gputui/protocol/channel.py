@@ -6,10 +6,9 @@ blocks on, and each class of message declares how (`Delivery`): state is never d
 telemetry takes the place of the older, floods of log lines are thinned and counted. A peer that
 reads nothing for so long that state fills the queue is hung up on.
 
-Every connection of gputui is one: `Channel(stream, FromAgent)`. Two ends in one process, which
-carry the same encoded bytes, come from `typed_codec.memory_pair`:
+Every connection of gputui is one, `Channel(stream, FromAgent)`, also between two ends in one
+process, which carry the same encoded bytes (`streams.memory_streams`):
 
-    to_agent, to_head = memory_pair(FromAgent, ToAgent)
     to_agent.send(Ping(1))
     assert await to_head.receive() == Ping(1)
 
@@ -18,7 +17,6 @@ a lost network would. Either way the peer's `receive` returns None, and what it 
 """
 
 import asyncio
-import contextlib
 import logging
 import math
 from collections import OrderedDict, deque
@@ -28,7 +26,7 @@ from typing import Any, Generic, Self, TypeVar
 
 from gputui.errors import GputuiError, ProtocolError
 from gputui.model.bounds import LAST_LINE_CHARS, LAST_LINES
-from gputui.process.background import Background
+from gputui.process.background import Background, within
 from gputui.protocol import codec
 from gputui.protocol.shared import Delivery, LogLines, Refused
 from gputui.protocol.streams import ByteStream, Lines, deflating
@@ -164,10 +162,7 @@ class Channel(Generic[Sent, Received]):
 
     async def flush(self, bound_s: float | None = FLUSH_S) -> bool:
         """Wait until all that waits was written; False when the peer did not take it in time."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(bound_s):
-                await self._idle.wait()
-        return self._idle.is_set() and not self.broken
+        return await within(bound_s, self._idle.wait()) and not self.broken
 
     async def close(self, flush_s: float = FLUSH_S) -> None:
         """Send what waits, for so long at most, and end the connection."""

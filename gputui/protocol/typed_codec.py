@@ -18,7 +18,6 @@ from gputui.model.plain_text import cut
 from gputui.protocol import codec
 from gputui.protocol.channel import Channel, Received, Sent
 from gputui.protocol.codec import apart, by_name, hints_of, shown
-from gputui.protocol.streams import memory_streams
 
 ENCODER = msgspec.json.Encoder()
 WORDS = 200
@@ -62,14 +61,6 @@ class TypedChannel(Channel[Sent, Received]):
 
     encode = staticmethod(encode)
     decode = staticmethod(decode)
-
-
-def memory_pair(
-    one_receives: Any, other_receives: Any
-) -> tuple["TypedChannel[Any, Any]", "TypedChannel[Any, Any]"]:
-    """Return the two ends of a channel within this process."""
-    one, other = memory_streams()
-    return TypedChannel(one, one_receives), TypedChannel(other, other_receives)
 
 
 @cache

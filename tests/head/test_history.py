@@ -24,7 +24,8 @@ from gputui.model.snapshot import (
 )
 from gputui.protocol.channel import QUEUE_BYTES
 from gputui.protocol.frontend import Attach, EventHappened, FromFrontend, ToFrontend
-from gputui.protocol.typed_codec import decode, encode, memory_pair
+from gputui.protocol.typed_codec import decode, encode
+from tests.channels import memory_pair
 from tests.clusters import Clusters
 
 UTILIZATION, POWER = Metric.UTILIZATION, Metric.POWER

@@ -24,7 +24,7 @@ from gputui.protocol.scheduler import (
     StopScheduler,
     ToScheduler,
 )
-from gputui.protocol.typed_codec import memory_pair
+from tests.channels import memory_pair
 
 
 class Cluster:
