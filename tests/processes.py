@@ -39,10 +39,15 @@ async def ended(pid: int, bound_s: float = 20) -> None:
 
 def lives(pid: int) -> bool:
     """Return whether a process runs: one that ended and was not reaped does not."""
+    return state_of(pid) not in "ZX"
+
+
+def state_of(pid: int) -> str:
+    """Return a process's state by its letter, X where it is gone."""
     try:
-        return _status(pid)[0] != "Z"
+        return _status(pid)[0]
     except OSError:
-        return False
+        return "X"
 
 
 def parent_of(pid: int) -> int:

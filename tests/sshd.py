@@ -235,7 +235,8 @@ class AsyncsshServer:
                 **self.environ,
             },
         )
-        process.stdout.write(self.banner.encode())
+        with contextlib.suppress(OSError):  # the connection may be gone by now
+            process.stdout.write(self.banner.encode())
         pumps = [
             asyncio.create_task(_pump(process.stdin, child.stdin)),
             asyncio.create_task(_pump(child.stdout, process.stdout)),

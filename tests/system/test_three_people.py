@@ -26,7 +26,7 @@ import pytest
 
 from tests import fakes
 from tests.agent.test_claims import protected_regular  # noqa: F401
-from tests.processes import lives
+from tests.processes import lives, state_of
 from tests.sshd import AsyncsshServer, SshHost, SshHosts
 from tests.system.conftest import Command, a_command, wait_until
 from tests.system.parts import part_of
@@ -274,10 +274,12 @@ class Person:
         pids = {*self.pids("agent")} & {*self.town.locked()[0].values()}
         if pids:
             self.disturb()
-            pid = self.choose.choice(sorted(pids))
+            self.stopped = pid = self.choose.choice(sorted(pids))
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGSTOP)
-                self.stopped = pid
+            # One that was about to end is not stopped by that, and ends.
+            wait_until(lambda: state_of(pid) in "TZX")
+            if state_of(pid) == "T":
                 self.kept = {uuid for uuid, each in self.town.locked()[0].items() if each == pid}
 
     def go_on(self) -> None:
@@ -459,7 +461,7 @@ def agree(town: Town, people: list[Person]) -> None:
         assert town.collisions() == []
         claimed, used = town.locked()
         who, listed = said_by_who(people[0]), town.listed()
-        said[:] = claimed, used, who, listed, [person.doing for person in people]
+        said[:] = claimed, used, who, listed, [(each.doing, each.kept) for each in people]
         for person in people:
             person.look()
         kept = {uuid: person.stopped for person in people for uuid in person.kept}
@@ -484,7 +486,7 @@ def said_by_who(person: Person) -> dict[str, tuple[int, str]]:
     done = person.command("who", ",".join(BOXES), "--json")
     assert done.returncode == 0, done.stderr
     hosts = json.loads(done.stdout)
-    assert [len(host["gpus"]) for host in hosts] == list(BOXES.values())
+    assert [len(host.get("gpus", ())) for host in hosts] == list(BOXES.values()), hosts
     return {
         gpu["uuid"]: (gpu["claim"]["pid"], gpu["claim"]["user"])
         for host in hosts
