@@ -50,9 +50,10 @@ device. A run that does not fit is refused before it starts, with `change`.
 `dtype`, and `meta=numpy.empty((0, 0))`, or Dask would call your function here to find out. Use
 `module_of(x)` for the library of an array, and `to_host(x)` before an array is sent to be read.
 
-Examples: of gputui's own, `smoke.py` runs once on every worker, `gridsearch.py` many tasks,
+Examples: of gputui's own, `smoke.py` runs once on every worker, `matmul.py` many tasks,
 `dataframe.py` a Dask collection, `transfer.py` on chosen workers. `tests/presets/examples/`, in the
-source distribution, has k-means, a blocked Cholesky factorization and conjugate gradients.
+source distribution, has k-means, a blocked Cholesky factorization, conjugate gradients and a
+hyper-parameter search with cuML or scikit-learn.
 
 Importing this package, or listing what it holds, loads no Dask, NumPy, CuPy or distributed:
 a preset imports what it computes with inside its functions.

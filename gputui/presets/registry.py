@@ -31,7 +31,6 @@ BUILT_IN = {
     "transfer": "transfer:PRESET",
     "torch": "torch:PRESET",
     "dataframe": "dataframe:PRESET",
-    "gridsearch": "gridsearch:PRESET",
 }
 
 

@@ -36,11 +36,9 @@ CUPY = Library(
 )
 # Module → the package that a host needs, where it has another name; gputui itself travels.
 PACKAGES = {
-    "sklearn": "scikit-learn",
     "cupy": "cupy-cuda13x[ctk]",
     "cudf": "cudf-cu13",
     "dask_cudf": "dask-cudf-cu13",
-    "cuml": "cuml-cu13",
 }
 
 

@@ -36,7 +36,6 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("torch", {"size": 4_096}),
     ("smoke", {"size": 200_000_000}),
     ("dataframe", {"rows": 50_000_000}),
-    ("gridsearch", {"rows": 1_000_000, "cols": 100}),
 ]
 
 

@@ -19,7 +19,7 @@ BOUND_S = 20.0
 ROOM = 2**30
 """Of a task, on workers of 2 GiB: what the estimates of the cases below leave unused."""
 
-IMPORTED = ("dask.array", "dask.dataframe", "sklearn.linear_model", "sklearn.preprocessing")
+IMPORTED = ("dask.array", "dask.dataframe")
 
 CASES: list[tuple[str, dict[str, Any]]] = [
     ("svd", {"rows": 160_000, "cols": 50, "chunk_rows": 80_000}),
@@ -38,7 +38,6 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("transfer", {"mebibytes": 32}),
     ("dataframe", {"rows": 1_000_000, "partitions": 2}),
     ("smoke", {"size": 2_000_000}),
-    ("gridsearch", {"rows": 40_000, "cols": 50, "candidates": 2, "folds": 2}),
 ]
 EVERY_TIME = [CASES[0], CASES[7], CASES[8], CASES[11], CASES[13], CASES[14]]
 """One of each kind; `pytest -m long` has the rest."""

@@ -8,10 +8,15 @@ import scipy.cluster.vq
 import scipy.sparse
 import scipy.sparse.linalg
 from distributed import Client
+from sklearn.linear_model import Ridge
+from sklearn.model_selection import GridSearchCV, KFold
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from gputui import presets
 from gputui.runs import execution
 from tests.presets.examples import algorithms as examples
+from tests.presets.examples import gridsearch
 
 
 def run(client: Client, name: str, **given: Any) -> execution.RunResult:
@@ -48,3 +53,18 @@ def test_conjugate_gradients_solve_what_scipy_solves(client: Client) -> None:
     expected = scipy.sparse.linalg.spsolve(matrix.tocsc(), np.ones(25))
     assert found.result["converged"]
     np.testing.assert_allclose(found.arrays["u"].compute().ravel(), expected, rtol=1e-8)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rows", [400, 403])
+def test_gridsearch_finds_what_scikit_learn_finds(client: Client, rows: int) -> None:
+    given = {"rows": rows, "cols": 8, "candidates": 5, "folds": 4, "seed": 3}
+    preset = presets.get(gridsearch.__file__)
+    result = execution.execute(client, preset, given, backend="numpy").result
+    alphas = gridsearch.candidates(5)
+    x, y = gridsearch.make_samples("numpy", 3, rows, 8)
+    search = GridSearchCV(
+        make_pipeline(StandardScaler(), Ridge()), {"ridge__alpha": alphas}, cv=KFold(4)
+    ).fit(x, y)
+    np.testing.assert_allclose(result["scores"], search.cv_results_["mean_test_score"], rtol=1e-10)
+    assert result["best_alpha"] == search.best_params_["ridge__alpha"]

@@ -21,14 +21,12 @@ SMALL: dict[str, dict[str, Any]] = {
     "convert": {"mebibytes": 16},
     "transfer": {"mebibytes": 16},
     "dataframe": {"rows": 2_000_000},
-    "gridsearch": {"rows": 4_000},
 }
 SAME = {
     "svd": "singular_values",
     "random-sum": "sum",
     "mean": "mean",
     "dataframe": "regions",
-    "gridsearch": "scores",
 }
 """What of a result does not depend on how fast it went."""
 

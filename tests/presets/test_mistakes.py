@@ -112,13 +112,13 @@ def test_the_file_without_a_mistake_runs(client: Client, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("worker", "says"),
     [
-        ("localhost:cpu0", "pip install 'gputui[gridsearch]'"),
-        ("gpu-a:cpu0", "there: pip install 'scikit-learn' for the Python of its workers"),
+        ("localhost:cpu0", "pip install 'gputui[torch]'"),
+        ("gpu-a:cpu0", "there: pip install 'torch' for the Python of its workers"),
     ],
 )
 def test_a_library_is_installed_on_a_host_without_gputui(worker: str, says: str) -> None:
-    preset = presets.get("gridsearch")
-    lacking = RunWorker(worker, "tcp://a", "a", None, None, 1, 2**30, missing=("sklearn",))
+    preset = presets.get("torch")
+    lacking = RunWorker(worker, "tcp://a", "a", None, None, 1, 2**30, missing=("torch",))
     with pytest.raises(ClusterError) as caught:
         refuse_unfit(preset, [lacking])
     assert str(caught.value).splitlines()[1].strip() == says

@@ -6,13 +6,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.linear_model import Ridge
-from sklearn.model_selection import GridSearchCV, KFold
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 from gputui.errors import ClusterError, RunError
-from gputui.presets import dataframe, gridsearch, matmul, random_streams
+from gputui.presets import dataframe, matmul, random_streams
 
 
 def test_smoke_adds_on_every_worker(execute: Any) -> None:
@@ -94,26 +90,6 @@ def test_tables_of_other_seeds_are_others(seed: int) -> None:
     assert not (first == other).all(axis=1).any()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("rows", [400, 403])
-def test_gridsearch_finds_what_scikit_learn_finds(execute: Any, rows: int) -> None:
-    result = execute("gridsearch", rows=rows, cols=8, candidates=5, folds=4, seed=3).result
-    alphas = gridsearch.candidates(5)
-    x, y = gridsearch.make_samples("numpy", 3, rows, 8)
-    search = GridSearchCV(
-        make_pipeline(StandardScaler(), Ridge()), {"ridge__alpha": alphas}, cv=KFold(4)
-    ).fit(x, y)
-    np.testing.assert_allclose(result["scores"], search.cv_results_["mean_test_score"], rtol=1e-10)
-    assert result["best_alpha"] == search.best_params_["ridge__alpha"]
-
-
-def test_many_candidates_are_a_line_over_the_power_of_ten_and_few_are_bars() -> None:
-    few, many = (gridsearch._figure(gridsearch.candidates(n), [0.5] * n) for n in (9, 50))
-    assert (few.kind, many.kind) == ("bar", "line")
-    assert many.x[0] == pytest.approx(-3)
-    assert many.x[-1] == pytest.approx(3)
-
-
 def test_torch_finds_the_weights_or_is_said_to_be_missing(execute: Any) -> None:
     if importlib.util.find_spec("torch") is None:
         with pytest.raises(ClusterError, match=r"pip install 'gputui\[torch\]'"):
@@ -122,14 +98,13 @@ def test_torch_finds_the_weights_or_is_said_to_be_missing(execute: Any) -> None:
     assert execute("torch", size=64).result["weight_error"] < 1e-3
 
 
-@pytest.mark.parametrize("name", ["matmul", "dataframe", "convert", "transfer", "gridsearch"])
+@pytest.mark.parametrize("name", ["matmul", "dataframe", "convert", "transfer"])
 def test_what_does_not_fit_is_refused_before_it_starts(execute: Any, name: str) -> None:
     large = {
         "matmul": {"size": 10**6, "block": 10**6},
         "dataframe": {"rows": 10**12, "partitions": 1},
         "convert": {"mebibytes": 10**6},
         "transfer": {"mebibytes": 10**6},
-        "gridsearch": {"rows": 10**10},
     }
     with pytest.raises(RunError, match=r"would take .* to give\n  use "):
         execute(name, **large[name])

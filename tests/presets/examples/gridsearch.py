@@ -1,4 +1,4 @@
-"""A hyper-parameter search over the workers, with any estimator of scikit-learn's kind.
+"""A hyper-parameter search: `gputui --run ./gridsearch.py`, with any of scikit-learn's estimators.
 
 The samples are made once; Dask puts them on each worker once, and they stay there. Each task fits
 one candidate on one fold through `fit`, `transform` and `predict`: a scaler and a ridge regression,
@@ -130,7 +130,7 @@ PRESET = Preset(
     compute=compute,
     estimate=_estimate,
     requires=(
-        Library("sklearn", "pip install 'gputui[gridsearch]'", backends=("numpy",)),
+        Library("sklearn", "pip install scikit-learn", backends=("numpy",)),
         Library("cuml", RAPIDS_INSTALL, backends=("cupy",)),
     ),
     draws=True,
