@@ -5,7 +5,6 @@ import os
 import re
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -466,9 +465,8 @@ def show_started(hosts: HostsInput, options: Mapping[str, Any]) -> int:
         """Return a function that opens the hosts chosen in place of this machine."""
         if kind == "demo":
             return partial(opened_demo, FIRST_DEMO, 0)
-        if kind in ("ssh", "file"):
-            read = read_hosts(text if kind == "file" else text.replace("\n", ";"))
-            chosen[0] = read if read.source else replace(read, name="ssh")
+        if kind == "file":
+            chosen[0] = read_hosts(text)
         return open_connection
 
     # Devices that a driver of NVIDIA's made, without asking it.

@@ -6,7 +6,7 @@ The one place that decides between a file and a text, for the command line and f
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -18,8 +18,6 @@ from gputui.model.hosts import Host, bytes_of, parse_hosts
 from gputui.model.readings import Wanted
 
 MAX_BYTES = 2**20
-MOST_HOSTS = 200
-"""Hosts of the SSH configuration that are offered."""
 LOCAL = "localhost"
 UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -53,28 +51,6 @@ def read_hosts(hosts: str | Path | Iterable[str] | None, text_name: str = "HOSTS
     shown = str(hosts) if source else "standard input" if hosts == "-" else text_name
     name = Path(source).stem.lstrip(".") or "local"
     return HostsInput(text, parse_hosts(text, shown, members), source, name)
-
-
-def named_hosts(path: Path | None = None) -> tuple[str, ...]:
-    """Return the names of the `Host` lines of an SSH configuration that are no patterns."""
-    names = _read_names(path or Path.home() / ".ssh" / "config", deep=0)
-    return tuple(dict.fromkeys(names))[:MOST_HOSTS]
-
-
-def _read_names(path: Path, deep: int) -> Iterator[str]:
-    try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return
-    for line in lines:
-        keyword, *words = line.replace("=", " ", 1).replace('"', "").split() or [""]
-        if keyword.lower() == "host":
-            yield from (word for word in words if not set("*?!") & set(word))
-        elif keyword.lower() == "include" and deep < 8:
-            for word in words:
-                pattern = Path.home() / ".ssh" / Path(word).expanduser()
-                for each in sorted(Path("/").glob(str(pattern).lstrip("/"))):
-                    yield from _read_names(each, deep + 1)
 
 
 def _text_of(hosts: str | Path | Iterable[str] | None) -> tuple[str, str]:

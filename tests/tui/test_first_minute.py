@@ -8,7 +8,6 @@ import pytest
 from textual.pilot import Pilot
 
 from gputui.client.head_connection import HeadConnection
-from gputui.client.sources import named_hosts
 from gputui.demo.cluster import Demo
 from gputui.errors import UsageError
 from gputui.tui.app import ScreenApp
@@ -38,14 +37,6 @@ class Started:
         raise AssertionError("nothing was chosen yet")
 
 
-@pytest.fixture(autouse=True)
-def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home without an SSH configuration."""
-    folder = tmp_path_factory.mktemp("home")
-    monkeypatch.setenv("HOME", str(folder))
-    return folder
-
-
 async def comes_up(started: Started, pilot: Pilot[int], *begun: tuple[str, str]) -> None:
     await sees(pilot, "node-01")
     assert started.begun == list(begun)
@@ -59,16 +50,6 @@ async def test_this_machine_is_chosen_with_one_key() -> None:
         await comes_up(started, pilot, ("here", ""))
 
 
-async def test_hosts_of_the_ssh_configuration_are_ticked_and_started(home: Path) -> None:
-    (home / ".ssh").mkdir()
-    (home / ".ssh" / "config").write_text("Host gpu-a gpu-b web\n")
-    started = Started()
-    async with showing(started, "3 to tick") as pilot:
-        await press(pilot, ["j", "enter"], "gpu-a", "gpu-b", "web")
-        await pilot.press("space", "j", "space", "enter")
-        await comes_up(started, pilot, ("ssh", "gpu-a\ngpu-b"))
-
-
 async def test_a_hosts_file_is_typed_with_tab_and_a_wrong_one_is_asked_for_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -76,9 +57,9 @@ async def test_a_hosts_file_is_typed_with_tab_and_a_wrong_one_is_asked_for_again
     Path("cluster.txt").write_text("gpu-a\n")
     started = Started()
     async with showing(started, "a hosts file") as pilot:
-        await press(pilot, ["j", "enter"], "Which hosts file?")
+        await press(pilot, ["j", "enter"], "Which hosts file, or hosts?")
         await press(pilot, [*"wrong.txt", "enter"], "no such file", "a hosts file")
-        await press(pilot, ["j", "enter"], "Which hosts file?")
+        await press(pilot, ["j", "enter"], "Which hosts file, or hosts?")
         await press(pilot, ["c", "tab"], "cluster.txt")
         await pilot.press("enter")
         await comes_up(started, pilot, ("file", "cluster.txt"))
@@ -102,17 +83,6 @@ async def test_the_demo_asks_nothing_and_keeps_its_choices_to_itself(tmp_path: P
         await pilot.press("T")
         await until(pilot, lambda: (tmp_path / "demo.json").exists())
     assert not file.exists()
-
-
-def test_the_hosts_that_an_ssh_configuration_names_are_found(tmp_path: Path) -> None:
-    (tmp_path / "more").write_text("Host gpu-c gpu-d # not a comment for OpenSSH\n")
-    config = tmp_path / "config"
-    config.write_text(
-        f'Host gpu-a "gpu-b"\n HostName 10.0.0.1\nHost *.lab !web gpu-?\nHost=gpu-a\n'
-        f"Include {tmp_path}/mor*\nHost *\n"
-    )
-    assert named_hosts(config)[:4] == ("gpu-a", "gpu-b", "gpu-c", "gpu-d")
-    assert named_hosts(tmp_path / "none") == ()
 
 
 async def test_what_to_press_next_is_said_until_it_was_pressed_once(tmp_path: Path) -> None:

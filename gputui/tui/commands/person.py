@@ -14,7 +14,6 @@ from functools import partial
 
 from textual.content import Content
 
-from gputui.client.sources import named_hosts
 from gputui.errors import ExitCode, GputuiError, HeadError
 from gputui.model.snapshot import RunState, Snapshot
 from gputui.protocol.frontend import Answer, Asked, KeepWatching, Stop
@@ -23,7 +22,6 @@ from gputui.tui.dialogs import (
     Choice,
     Chooser,
     Dialog,
-    Picker,
     QuestionDialog,
     confirm,
 )
@@ -39,30 +37,23 @@ be known by now, from ssh-agent or from ssh in another terminal."""
 
 async def choose_start(app: Frame, begin: Begin) -> OpenConnection | None:
     """Ask which cluster to show, until one was chosen; None is to leave."""
-    ssh_hosts = named_hosts()
     offers = [
         ("here", "this machine", "workers on its CPUs"),
-        ("ssh", "hosts of ~/.ssh/config", f"{len(ssh_hosts)} to tick"),
-        ("file", "a hosts file", "one host a line"),
+        ("file", "a hosts file", "or hosts: gpu-a,gpu-b"),
         ("demo", "the demo", "16 hosts of 8 simulated GPUs"),
     ]
     items = [
         (kind, Content.assemble((f"{name:<24}", "bold"), (does, "dim")))
         for kind, name, does in offers
-        if kind != "ssh" or ssh_hosts
     ]
     title = "No GPU was found here. What should be shown?"
     while (kind := await app.ask(Chooser[str | None](title, items))) is not None:
         text = ""
-        if kind == "ssh":
-            picker = Picker("Hosts of ~/.ssh/config", dict.fromkeys(ssh_hosts, ""), ())
-            picked = await app.ask(picker)
-            text = "\n".join(picked or ())
-        elif kind == "file":
-            mark = "> Which hosts file?   tab completes"
+        if kind == "file":
+            mark = "> Which hosts file, or hosts?   tab completes"
             text = await app.prompt.ask(mark, candidates=lambda line: files(last_word(line))) or ""
-        if not text.strip() and kind in ("ssh", "file"):
-            continue
+            if not text.strip():
+                continue
         try:
             opener = begin(kind, text.strip())
         except GputuiError as error:
