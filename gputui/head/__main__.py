@@ -71,23 +71,15 @@ class LogFile(RotatingFileHandler):
     """A log that only this user can read, 0600."""
 
     def __init__(self, path: Path, file_bytes: int = FILE_BYTES) -> None:
-        self._holds_output = False
         super().__init__(path, maxBytes=file_bytes, backupCount=FILES_BEFORE, delay=True)
         if path.exists():
             self.doRollover()
 
     def take_output(self) -> None:
-        """Redirect this process's stdout and stderr to the file, also after rotations."""
-        self._holds_output = True
+        """Redirect this process's stdout and stderr to the file, and with it to the older ones."""
         self.stream = self.stream or self._open()
         os.dup2(self.stream.fileno(), 1)
         os.dup2(1, 2)
-
-    def doRollover(self) -> None:  # noqa: N802 - logging's name
-        """Begin a new file, and keep the one before."""
-        super().doRollover()
-        if self._holds_output:
-            self.take_output()
 
     def _open(self) -> TextIOWrapper:
         Path(self.baseFilename).touch(mode=0o600)

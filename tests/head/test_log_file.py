@@ -34,7 +34,7 @@ def test_only_its_user_may_read_a_log_after_a_rotation_too(tmp_path: Path) -> No
     assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
 
 
-def test_what_is_printed_follows_the_log_into_its_next_file(tmp_path: Path) -> None:
+def test_what_is_printed_is_in_the_file_that_was_the_log(tmp_path: Path) -> None:
     program = (
         "import logging, os, sys; from pathlib import Path; from gputui.head.__main__ import *;"
         "log = LogFile(Path(sys.argv[1]), file_bytes=50); log.take_output();"
@@ -42,7 +42,7 @@ def test_what_is_printed_follows_the_log_into_its_next_file(tmp_path: Path) -> N
         "logging.warning('x' * 40); logging.warning('y' * 40); os.write(2, b'printed')"
     )
     subprocess.run([sys.executable, "-c", program, tmp_path / "lab.log"], check=True)
-    assert (tmp_path / "lab.log").read_text() == "y" * 40 + "\nprinted"
+    assert (tmp_path / "lab.log.1").read_text() == "x" * 40 + "\nprinted"
 
 
 def test_logs_that_no_head_writes_any_more_are_removed(
