@@ -23,7 +23,6 @@ from gputui.presets import RunCancelledError, RunProgress
 from gputui.protocol.frontend import AwaitWorkers, Settled, ToFrontend
 from gputui.protocol.programs import (
     PIECE_BYTES,
-    WINDOW_BYTES,
     EndRun,
     InputTaken,
     OutputTaken,
@@ -278,15 +277,14 @@ class Lines:
 
 
 class Input:
-    """Stdin of this process, sent to a program as far as it takes it."""
+    """Stdin of this process, sent to a program in pieces, each after the one before was taken."""
 
     def __init__(self, send: Callable[[ProgramInput], None], program: str) -> None:
         self._send, self._program = send, program
-        self._untaken = b""
-        self._start = 0
-        self._ended = False
-        self._room = threading.Semaphore(WINDOW_BYTES // PIECE_BYTES)
-        self._pieces: list[int] = []
+        self._piece: ProgramInput | None = None
+        """What was sent and not yet taken; the end of stdin, with no data, is never taken."""
+        self._end = 0
+        self._room = threading.Semaphore()
 
     def begin(self) -> None:
         """Begin to read, in a thread that ends with this process."""
@@ -294,20 +292,15 @@ class Input:
         threading.Thread(target=self._read, args=(loop,), daemon=True).start()
 
     def taken(self, end: int) -> None:
-        """Forget what was taken, and read on; nothing was taken that was not sent."""
-        end = min(end, self._start + len(self._untaken))
-        self._untaken = self._untaken[max(0, end - self._start) :]
-        self._start = max(self._start, end)
-        while self._pieces and self._pieces[0] <= end:
-            self._pieces.pop(0)
+        """Read on once the piece was taken."""
+        if self._piece and self._piece.data and end >= self._end:
+            self._piece = None
             self._room.release()
 
     def again(self) -> None:
         """Send what was not taken: the program's host was not reached for a while."""
-        if self._untaken:
-            self._send(ProgramInput(self._program, self._start, packed(self._untaken)))
-        if self._ended:
-            self._send(ProgramInput(self._program, self._start + len(self._untaken), ""))
+        if self._piece:
+            self._send(self._piece)
 
     def _read(self, loop: asyncio.AbstractEventLoop) -> None:
         data = b"-"
@@ -321,11 +314,9 @@ class Input:
                 loop.call_soon_threadsafe(self._sent, data)
 
     def _sent(self, data: bytes) -> None:
-        start = self._start + len(self._untaken)
-        self._untaken += data
-        self._pieces.append(start + len(data))
-        self._ended = not data
-        self._send(ProgramInput(self._program, start, packed(data)))
+        self._piece = ProgramInput(self._program, self._end, packed(data))
+        self._end += len(data)
+        self._send(self._piece)
 
 
 def _where(place: Place) -> str:

@@ -163,3 +163,17 @@ def test_input_goes_on_where_it_ended_whatever_a_host_says_it_has_taken() -> Non
     given.taken(2**53)
     given._sent(b"def")
     assert [each.start for each in sent] == [0, 3]
+
+
+def test_input_that_was_not_taken_is_sent_again_and_its_end_always() -> None:
+    sent: list[ProgramInput] = []
+    given = Input(sent.append, "run/0")
+    given._sent(b"abc")
+    given.taken(2)
+    given.again()
+    given.taken(3)
+    given.again()
+    given._sent(b"")
+    given.taken(3)
+    given.again()
+    assert [each.start for each in sent] == [0, 0, 3, 3]
