@@ -88,10 +88,10 @@ class Energy:
         self._counter_j = counter_j
 
     @property
-    def total_j(self) -> float | None:
+    def total_wh(self) -> float | None:
         """All of it; None without a counter and without power."""
-        total_j = self._sure_j + self._since_j
-        return total_j if total_j or self._counter_j is not None else None
+        total_wh = (self._sure_j + self._since_j) / J_PER_WH
+        return total_wh if total_wh or self._counter_j is not None else None
 
 
 @dataclass(slots=True)
@@ -123,7 +123,7 @@ class Device:
             memory_peak_bytes=_whole(self.memory.peak),
             memory_mean_bytes=_whole(self.memory.value),
             utilization_percent=_rounded(self.utilization.value),
-            energy_wh=_watt_hours(self.energy.total_j),
+            energy_wh=_rounded(self.energy.total_wh, 3),
             idle_s=round(sum(self.idle.values()), 1),
             idle_why=_longest(self.idle),
         )
@@ -286,14 +286,14 @@ class FlightRecorder:
         for device in each:
             for why, seconds in device.idle.items():
                 idle[why] = idle.get(why, 0.0) + seconds
-        energy_j = _known(device.energy.total_j for device in each)
+        energy_wh = _known(device.energy.total_wh for device in each)
         memory = _known(device.memory.value for device in each)
         busy = _known(device.utilization.value for device in each)
         return Usage(
             watched_s=round(self._watched_s, 1),
             gpus=len(devices),
             gpu_hours=round(sum(device.seconds for device in each) / 3600, 6),
-            energy_wh=_watt_hours(sum(energy_j)) if energy_j else None,
+            energy_wh=round(sum(energy_wh), 3) if energy_wh else None,
             utilization_percent=_rounded(sum(busy) / len(busy)) if busy else None,
             device_memory_peak_bytes=_whole(
                 max(_known(device.memory.peak for device in each), default=None)
@@ -396,9 +396,5 @@ def _whole(value: float | None) -> int | None:
     return None if value is None else round(value)
 
 
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 1)
-
-
-def _watt_hours(joules: float | None) -> float | None:
-    return None if joules is None else round(joules / J_PER_WH, 3)
+def _rounded(value: float | None, digits: int = 1) -> float | None:
+    return None if value is None else round(value, digits)
