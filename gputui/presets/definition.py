@@ -7,6 +7,7 @@ Results and figures may hold numbers that are not finite. JSON has none of them:
 objects and records they are the texts "nan", "inf" and "-inf", which `float` reads.
 """
 
+import contextlib
 import difflib
 import json
 import math
@@ -406,12 +407,11 @@ class ParsedParameters:
 
     def refuse_mistakes(self, backend: str = "auto") -> None:
         """Raise PresetError where they are right on no backend, before any worker is known."""
-        try:
-            self.complete("numpy" if backend == "auto" else backend)
-        except PresetError:
-            if backend != "auto":
-                raise
-            self.complete("cupy")
+        if backend == "auto":
+            with contextlib.suppress(PresetError):
+                self.complete("numpy")
+                return
+        self.complete("cupy" if backend == "auto" else backend)
 
 
 def parse(preset: Preset, given: Mapping[str, object] | ParsedParameters) -> ParsedParameters:
