@@ -152,7 +152,7 @@ fastest way between workers by themselves
             else:
                 translated.settings[name] = getattr(read, name)
         elif name not in REFUSED:
-            own = ("hosts", "workers", "min_workers", "timeout")
+            own = ("hosts", "workers", "n_workers", "min_workers", "timeout")
             close = close_names(name, [*_TAKEN, *known, *own])
             hint = f" (did you mean {close}?)" if close else ""
             problems.append(f"{name}={value!r}: no such keyword{hint}")
