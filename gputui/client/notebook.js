@@ -79,6 +79,7 @@ function figure(parent, given) {
       return `${across},${115 - (110 * (y[index] - low)) / (high - low || 1)}`;
     });
     draw(box, "polyline", { points: points.join(" ") });
+    if (points.length === 1) draw(box, "circle", { cx: 200, cy: 60, r: 3 });
     const ends = [Math.min(...given.y), Math.max(...given.y)].map((end) => end.toPrecision(4));
     make(parent, "div", "dim", `${given.y_label} ${ends.join(" to ")}; ${given.x_label} ` +
       `${left.toLocaleString()} to ${right.toLocaleString()}`);
@@ -224,7 +225,7 @@ class Fleet {
     const of = wanted === about.up ? "" : ` of ${wanted}`;
     set(this.workers, `${about.up}${of} ${about.up === 1 && !of ? "worker" : "workers"}`);
     this.workers.classList.toggle("waiting", this.wanted !== null);
-    this.fewer.disabled = this.more.disabled = Boolean(about.ended);
+    this.fewer.disabled = this.more.disabled = Boolean(stale);
     const queued = about.waiting ? `, ${about.waiting.toLocaleString()} waiting` : "";
     set(this.tasks, `${plural(about.running, "task")} running${queued}`);
     set(this.said, this.get("said"));

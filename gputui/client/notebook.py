@@ -203,7 +203,7 @@ class FleetWidget(AnyWidget):  # type: ignore[misc]
     still = traitlets.Unicode().tag(sync=True)
     """The class of the HTML that it hides."""
     said = traitlets.Unicode().tag(sync=True)
-    """Why the head refused what was asked for."""
+    """What the head answered to the button that was pressed last."""
     at = traitlets.Int().tag(sync=True)
     """When the newest snapshot was taken, in seconds since the epoch."""
 
@@ -301,6 +301,8 @@ class FleetWidget(AnyWidget):  # type: ignore[misc]
         if "scale" in content and (scale := self._scale()) is not None:
             self.said = ""
             try:
-                scale(content["scale"])
+                answer = scale(content["scale"])
             except GputuiError as error:
-                self.said = str(error)
+                answer = str(error)
+            if isinstance(answer, str):  # an asynchronous cluster answers later
+                self.said = answer

@@ -38,6 +38,7 @@ from gputui.errors import ClusterError, ClusterTimeoutError, HeadError, UsageErr
 from gputui.process.background import Background, Shared
 from gputui.protocol.frontend import (
     AwaitWorkers,
+    Done,
     EventHappened,
     Reply,
     Request,
@@ -168,7 +169,8 @@ class RunningCluster(Cluster):  # type: ignore[misc]
         """Want this many workers, or so many that they have this memory and these threads.
 
         A job is a worker, as in dask-jobqueue. Without any of them: as many as the hosts give.
-        Nothing that a worker holds is lost.
+        Nothing that a worker holds is lost. Returns how many workers start and stop, and how many
+        there is room for where that is fewer.
         """
         named = (whole_number("n", n), whole_number("jobs", jobs))
         wanted = [number for number in named if number is not None]
@@ -401,15 +403,16 @@ class RunningCluster(Cluster):  # type: ignore[misc]
             self._rescaling = self._tasks.start(self._answered(self._head.begin(request)), "asking")
             return self._rescaling
 
-        async def asked() -> Reply:
+        async def asked() -> str:
             return await self._answered(self._head.begin(request))
 
         return self.sync(asked)
 
-    async def _answered(self, reply: "asyncio.Future[Reply]") -> Reply:
+    async def _answered(self, reply: "asyncio.Future[Reply]") -> str:
         answer = await reply
+        assert isinstance(answer, Done)
         await self._refresh()
-        return answer
+        return answer.text
 
     async def _wait_for_workers(
         self, n_workers: int = 1, timeout: float | str | None = None

@@ -35,6 +35,9 @@ CELLS = (
     f"figure = Figure('bar', {EVIL!r}, labels=({EVIL!r}, 'b'), y=(2.0, 1.0))\n"
     f"made = Preset({EVIL!r}, '', (), lambda job: Outcome({{'a': 1}}, figure), draws=True)\n"
     f"cluster.run(made).result",
+    f"point = Figure('line', {EVIL!r}, x=(1,), y=(2.0,))\n"
+    f"made = Preset('point', '', (), lambda job: Outcome({{'a': 1}}, point), draws=True)\n"
+    f"cluster.run(made).result",
     "cluster.close()",
 )
 MOST_MS = 60_000
@@ -91,13 +94,19 @@ def test_a_cell_shows_the_fleet_scales_it_and_keeps_its_last_state(folder: Path,
         shown.click(".gputui .scale button >> nth=1")
         says(shown, ".gputui .scale span", "3 workers")
         assert shown.locator(".gputui .place").count() == 3
+        shown.click(".gputui .scale button >> nth=1")
+        says(shown, ".gputui .said", "0 start, 0 stop; there is room for 3 only")
+        shown.click(".gputui .scale button >> nth=0")
+        says(shown, ".gputui .scale span", "3 workers")
         shown.click(".gputui .kind")
         assert shown.locator(".gputui .cell").count() == 3
         execute(shown, 1)
         says(shown, ".gputui .run b", EVIL)
         says(shown, ".gputui .drawn .title", EVIL)
-        assert shown.locator(".gputui img").count() == 0
         execute(shown, 2)
+        shown.wait_for_selector(".gputui .drawn circle", timeout=MOST_MS)
+        assert shown.locator(".gputui img").count() == 0
+        execute(shown, 3)
         shown.wait_for_selector("td:has-text('localhost:cpu2')", timeout=MOST_MS)
         assert shown.locator(".gputui").count() == 0
         run(shown, "docmanager:save")
@@ -125,6 +134,7 @@ def test_a_widget_out_of_sight_is_not_drawn_and_one_without_a_kernel_says_since_
         send(folder, signal.SIGSTOP)
         since = ".gputui.stale .head .state:has-text('no news since')"
         shown.wait_for_selector(since, timeout=MOST_MS)
+        assert shown.locator(".gputui .scale button:enabled").count() == 0
         send(folder, signal.SIGCONT)
         shown.wait_for_selector(".gputui:not(.stale)", timeout=MOST_MS)
         assert not shown.locator("td:has-text('localhost:cpu0')").is_visible()

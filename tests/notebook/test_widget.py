@@ -118,17 +118,18 @@ async def test_while_a_cell_runs_a_page_that_cannot_be_heard_is_sent_to() -> Non
     widget.close()
 
 
-async def test_its_buttons_scale_the_cluster_and_a_refusal_is_shown() -> None:
+async def test_its_buttons_scale_the_cluster_and_the_answer_is_shown() -> None:
     asked: list[object] = []
 
-    def scale(workers: object) -> None:
+    def scale(workers: object) -> str:
         asked.append(workers)
         if workers == 9:
-            raise HeadError("no room")
+            raise HeadError("no head")
+        return "1 start, 0 stop"
 
     widget = FleetWidget("lab", lambda: scale)
     widget._received(widget, {"scale": 3}, [])
-    assert (asked, widget.said) == ([3], "")
+    assert (asked, widget.said) == ([3], "1 start, 0 stop")
     widget._received(widget, {"scale": 9}, [])
-    assert widget.said == "no room"
+    assert widget.said == "no head"
     widget.close()
