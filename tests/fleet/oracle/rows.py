@@ -12,6 +12,13 @@ from typing import Any
 ALICE_KEY = "IdentityFile {keys}/one\nIdentitiesOnly yes\n"
 ALICE = f"User alice\n{ALICE_KEY}"
 
+CA = "@cert-authority * {ca}"
+AGENT = {"SSH_AUTH_SOCK": "{agent}"}
+UNKNOWN: dict[str, Any] = {"asked": ("host-key",), "expect": "unknown"}
+"""A person is asked about a key, and says nothing."""
+ACCEPTED: dict[str, Any] = {"asked": ("host-key",), "answers": {"host-key": "yes"}}
+PASSWORD: dict[str, Any] = {"asked": ("password",), "answers": {"password": "sesame"}}
+
 ADDRESSES = {
     "gpu-a:2201": "127.0.0.1:2201",
     "gpu-b": "127.0.0.2:22",
@@ -131,19 +138,11 @@ ROWS = (
         "a changed key, the address is known", known="127.0.0.1 {a}\ngpu-a {b}", expect="changed"
     ),
     alice("a changed key of another kind", known="gpu-a {r}", expect="changed"),
-    alice("an unknown host key, asked", known="", asked=("host-key",), answers={"host-key": "yes"}),
-    alice("an unknown host key, refused", known="", asked=("host-key",), expect="unknown"),
-    alice(
-        "only the address is known", known="127.0.0.1 {a}", asked=("host-key",), expect="unknown"
-    ),
+    alice("an unknown host key, asked", known="", **ACCEPTED),
+    alice("an unknown host key, refused", known="", **UNKNOWN),
+    alice("only the address is known", known="127.0.0.1 {a}", **UNKNOWN),
     alice("a known name without its port", line="gpu-a:2201", known="gpu-a {a}"),
-    alice(
-        "another key without its port",
-        line="gpu-a:2201",
-        known="gpu-a {b}",
-        asked=("host-key",),
-        expect="unknown",
-    ),
+    alice("another key without its port", line="gpu-a:2201", known="gpu-a {b}", **UNKNOWN),
     alice("a name in capitals", line="GPU-A"),
     alice("StrictHostKeyChecking yes", "StrictHostKeyChecking yes", known="", expect="unknown"),
     alice("StrictHostKeyChecking accept-new", "StrictHostKeyChecking accept-new", known=""),
@@ -177,8 +176,7 @@ ROWS = (
         "Host x\nHostName gpu-a\n" + ALICE,
         line="x",
         known="x {a}",
-        asked=("host-key",),
-        expect="unknown",
+        **UNKNOWN,
     ),
     alice("a hashed entry", known="{hashed gpu-a} {a}"),
     alice("a hashed entry with a port", line="gpu-a:2201", known="{hashed [gpu-a]:2201} {a}"),
@@ -200,8 +198,7 @@ ROWS = (
         "@cert-authority for another name",
         line="gpu-c",
         known="@cert-authority web-* {ca}",
-        asked=("host-key",),
-        expect="unknown",
+        **UNKNOWN,
     ),
     alice(
         "another authority, its key is known",
@@ -213,7 +210,7 @@ ROWS = (
         "HostName gpu-c\nHost y\n" + ALICE,
         line="y",
         expect="alice@127.0.0.3:22 one",
-        known="@cert-authority * {ca}",
+        known=CA,
     ),
     alice("@revoked", known="gpu-a {a}\n@revoked gpu-a {a}", expect="revoked"),
     alice("@revoked for every name", known="gpu-a {a}\n@revoked * {a}", expect="revoked"),
@@ -239,22 +236,20 @@ ROWS = (
         "CASignatureAlgorithms without the authority's",
         "CASignatureAlgorithms rsa-sha2-512",
         line="gpu-c",
-        known="@cert-authority * {ca}",
-        asked=("host-key",),
-        expect="unknown",
+        known=CA,
+        **UNKNOWN,
     ),
     alice(
         "CASignatureAlgorithms with it",
         "CASignatureAlgorithms rsa-sha2-512,ssh-ed25519",
         line="gpu-c",
-        known="@cert-authority * {ca}",
+        known=CA,
     ),
     alice(
         "another authority, its key is not known",
         line="gpu-c",
         known="@cert-authority * {a}",
-        asked=("host-key",),
-        expect="unknown",
+        **UNKNOWN,
     ),
     alice("HostbasedAuthentication", "HostbasedAuthentication yes"),
     alice(
@@ -344,16 +339,14 @@ ROWS = (
         "ProxyCommand of an ssh that asks for a password",
         "Host gpu-b\nProxyCommand ssh -W %h:%p gpu-p",
         line="gpu-b",
-        answers={"password": "sesame"},
-        asked=("password",),
+        **PASSWORD,
     ),
     alice(
         "ProxyCommand of an ssh that asks about a host key",
         "Host gpu-b\nProxyCommand ssh -W %h:%p gpu-a",
         line="gpu-b",
         known="gpu-b {b}",
-        answers={"host-key": "yes"},
-        asked=("host-key",),
+        **ACCEPTED,
     ),
     Row(
         "ProxyCommand of an ssh that asks for a passphrase",
@@ -524,9 +517,8 @@ ROWS = (
         "@revoked authority without the port",
         line="gpu-c:2203",
         known="@cert-authority gpu-c {ca}\n@revoked gpu-c {ca}",
-        asked=("host-key",),
-        answers={"host-key": "yes"},
         expect="alice@127.0.0.3:2203 one",
+        **ACCEPTED,
     ),
     *(
         Row(
@@ -579,9 +571,8 @@ ROWS = (
         "UserKnownHostsFile in a folder that is not there",
         "UserKnownHostsFile {home}/none/known",
         known="",
-        asked=("host-key",),
-        answers={"host-key": "yes"},
         untouched="none",
+        **ACCEPTED,
     ),
     alice(
         "UserKnownHostsFile none",
@@ -619,23 +610,18 @@ ROWS = (
     Row(
         "the agent's come first",
         "User alice\nIdentityFile {keys}/one\n",
-        environ={"SSH_AUTH_SOCK": "{agent}"},
+        environ=AGENT,
         expect="alice@127.0.0.1:22 two",
     ),
-    alice("IdentitiesOnly", environ={"SSH_AUTH_SOCK": "{agent}"}),
+    alice("IdentitiesOnly", environ=AGENT),
     Row(
         "a public file, the key in the agent",
         "User alice\nIdentityFile {keys}/two.pub\nIdentitiesOnly yes\n",
-        environ={"SSH_AUTH_SOCK": "{agent}"},
+        environ=AGENT,
         expect="alice@127.0.0.1:22 two",
     ),
     Row("IdentityAgent", "User alice\nIdentityAgent {agent}\n", expect="alice@127.0.0.1:22 two"),
-    Row(
-        "IdentityAgent none",
-        "User alice\nIdentityAgent none\n",
-        environ={"SSH_AUTH_SOCK": "{agent}"},
-        expect="login",
-    ),
+    Row("IdentityAgent none", "User alice\nIdentityAgent none\n", environ=AGENT, expect="login"),
     alice("an agent that is gone", environ={"SSH_AUTH_SOCK": "/nowhere"}),
     Row(
         "CertificateFile",
@@ -651,7 +637,7 @@ ROWS = (
     Row(
         "a certificate for a key in the agent",
         "User bob\nCertificateFile {keys}/bob-cert.pub\n",
-        environ={"SSH_AUTH_SOCK": "{agent}"},
+        environ=AGENT,
         expect="bob@127.0.0.1:22 bob-cert",
     ),
     Row(
@@ -692,17 +678,15 @@ ROWS = (
         "a password",
         "User alice\nPreferredAuthentications password\n",
         line="gpu-p",
-        answers={"password": "sesame"},
-        asked=("password",),
         expect="alice@127.0.0.4:22 password",
+        **PASSWORD,
     ),
     Row(
         "keyboard-interactive",
         "User alice\n",
         line="gpu-p",
-        answers={"password": "sesame"},
-        asked=("password",),
         expect="alice@127.0.0.4:22 keyboard-interactive/pam",
+        **PASSWORD,
     ),
     Row(
         "a wrong password",
@@ -864,11 +848,7 @@ ROWS = (
         "PermitLocalCommand yes\nLocalCommand touch {home}/made",
         untouched="made",
     ),
-    alice(
-        "ForwardAgent and X11",
-        "ForwardAgent yes\nForwardX11 yes",
-        environ={"SSH_AUTH_SOCK": "{agent}"},
-    ),
+    alice("ForwardAgent and X11", "ForwardAgent yes\nForwardX11 yes", environ=AGENT),
     alice("Compression", "Compression yes"),
     # Algorithms
     alice("algorithms that ssh refuses", line="gpu-o", expect="algorithms"),
