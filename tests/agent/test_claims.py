@@ -128,14 +128,6 @@ def test_a_claim_excludes_others_and_names_its_holder(folder: Path, start: Start
     assert bob.claim(GPUS[2:], TEXT) == ()
 
 
-def test_what_a_killed_process_held_is_free(folder: Path, start: Start) -> None:
-    alice, bob = start(ALICE), start(BOB)
-    alice.claim(GPUS, TEXT)
-    alice.end()
-    assert seen(folder) == {}
-    assert bob.claim(GPUS, TEXT) == ()
-
-
 def test_a_stopped_holder_keeps_its_claim(folder: Path, start: Start) -> None:
     alice, bob = start(ALICE), start(BOB)
     alice.claim(GPUS[:1], TEXT)

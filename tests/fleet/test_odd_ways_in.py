@@ -56,9 +56,8 @@ async def test_a_login_shell_that_waits_for_ever_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     start_asyncssh("ssh1", shell=login_shell(ssh_folder.folder, "cat >/dev/null; exit"))
-    reaching.configure(ssh_config=str(ssh_folder.config))
     reaching.hurry(monkeypatch, "its login shell did not start Python", 1)
-    host = await reaching.end(reaching.begin(cpu_host("ssh1")))
+    host = await reaching.over(ssh_folder)
     assert "its login shell did not start Python within" in host.status.reason
     assert "`ssh ssh1 true`" in host.status.hint
 
@@ -103,9 +102,8 @@ async def test_a_setup_that_fails_is_shown_with_what_it_said(
 ) -> None:
     path = shutil.which(shell) or pytest.skip(f"no {shell} here")
     start_asyncssh("ssh1", shell=(path,), environ={"SHELL": path})
-    reaching.configure(ssh_config=str(ssh_folder.config))
     setup = "sh -c 'echo no such module: cuda; exit 3'"
-    host = await reaching.end(reaching.begin(cpu_host("ssh1", setup=setup)))
+    host = await reaching.over(ssh_folder, setup=setup)
     assert re_words(host.status.reason) == "setup= failed there: no such module: cuda"
     assert setup in host.status.hint
 

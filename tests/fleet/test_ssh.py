@@ -70,9 +70,8 @@ async def test_any_login_shell_will_do(
 ) -> None:
     path = shutil.which(shell) or pytest.skip(f"no {shell} here")
     start_asyncssh("ssh1", shell=(path,))
-    reaching.configure(ssh_config=str(ssh_folder.config))
     python = f"~/{os.path.relpath(sys.executable, Path.home())}"
-    host = await reaching.end(reaching.begin(cpu_host("ssh1", python=python)))
+    host = await reaching.over(ssh_folder, python=python)
     assert (host.state, host.status.reason) == (S.READY, "")
 
 
@@ -296,9 +295,8 @@ async def test_what_answers_is_not_ssh(reaching: Reaching) -> None:
 
 
 async def test_no_such_python_on_a_host(reaching: Reaching, asyncssh_hosts: SshHosts) -> None:
-    reaching.configure(ssh_config=str(asyncssh_hosts.config))
     wanted = '/opt/it\'s "$HOME" `here`; !x/python'
-    host = await reaching.end(reaching.begin(cpu_host("ssh1", python=wanted)))
+    host = await reaching.over(asyncssh_hosts, python=wanted)
     assert host.status.reason == f"no such Python there: {wanted}"
     assert "bootstrap" in host.status.hint
 
@@ -431,10 +429,9 @@ async def test_a_pack_that_was_tampered_with_is_sent_anew(
     reaching: Reaching, start_asyncssh: Start, ssh_folder: SshHosts
 ) -> None:
     start_asyncssh("ssh1")
-    reaching.configure(ssh_config=str(ssh_folder.config))
     path = ssh_folder.folder / "cache" / "gputui" / f"agent-{reaching.shared_pack.hash}.pyz"
     path.parent.mkdir(parents=True)
     path.write_text("print('tampered')")
-    host = await reaching.end(reaching.begin(cpu_host("ssh1")))
+    host = await reaching.over(ssh_folder)
     assert host.state is S.READY
     assert path.read_bytes() == reaching.shared_pack.data

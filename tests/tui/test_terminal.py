@@ -33,15 +33,6 @@ def resize(terminal: Emulated, columns: int, lines: int) -> None:
     terminal.resize(columns, lines)
 
 
-def test_the_cells_that_are_sent_add_up_to_the_screen(terminal: Emulated) -> None:
-    terminal.sees("node-01:gpu0", "8 GPUs on 2 hosts")
-    terminal.type(b"?")
-    terminal.sees("esc closes")
-    terminal.type(b"c")
-    terminal.sees_not("esc closes")
-    terminal.sees("node-01", "node-02", "8 GPUs on 2 hosts")
-
-
 def test_what_another_program_wrote_is_drawn_over_on_demand(terminal: Emulated) -> None:
     terminal.sees("node-01:gpu0")
     terminal.stream.feed(b"\x1b[3;3Hwall: rubbish")
