@@ -11,13 +11,7 @@ from gputui.client.head_connection import HeadConnection
 from gputui.client.start import HeadProcess, spawn_head
 from gputui.model.series import HistoryTaken
 from gputui.model.snapshot import Event, Snapshot, WorkerStatus
-from gputui.protocol.frontend import (
-    Asked,
-    AwaitWorkers,
-    EventHappened,
-    SnapshotTaken,
-    Stopped,
-)
+from gputui.protocol.frontend import Asked, AwaitWorkers, EventHappened, SnapshotTaken, Stopped
 from gputui.protocol.shared import LogLines
 from gputui.protocol.starter import ConfigureHead
 

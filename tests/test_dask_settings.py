@@ -16,12 +16,7 @@ import pytest
 import yaml
 
 import gputui
-from gputui.engine.dask_settings import (
-    SETTINGS,
-    devices_preferred,
-    files_and_folders,
-    given_json,
-)
+from gputui.engine.dask_settings import SETTINGS, devices_preferred, files_and_folders, given_json
 from gputui.settings import KEYS, WORKER_KEYS, Settings
 from tests.sshd import free_port
 

@@ -29,10 +29,7 @@ REFUSED = "nothing; a release without it is refused in a sentence that names the
 BOUNDED = "nothing; the upper bound in pyproject.toml keeps a release without it out"
 
 PRIVATE = {
-    "modules": {
-        "dask._task_spec": BOUNDED,
-        "textual._xterm_parser": REFUSED,
-    },
+    "modules": {"dask._task_spec": BOUNDED, "textual._xterm_parser": REFUSED},
     "overridden": dict.fromkeys(
         (
             "distributed Cluster._close",
@@ -126,11 +123,7 @@ def _is_set(node: ast.Attribute) -> bool:
 
 @pytest.mark.parametrize(
     ("kind", "found"),
-    [
-        ("modules", private_modules),
-        ("overridden", overridden),
-        ("attributes", attributes),
-    ],
+    [("modules", private_modules), ("overridden", overridden), ("attributes", attributes)],
     ids=lambda each: each if isinstance(each, str) else "",
 )
 def test_every_private_use_of_a_library_is_in_the_table(kind: str, found: object) -> None:

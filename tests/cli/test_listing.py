@@ -148,15 +148,7 @@ def test_a_run_is_shown_by_the_beginning_of_its_id_with_result_and_log(capsys: C
     recording.end(RunState.DONE, result=kept, workers=("a:gpu0",), restarts=1)
     assert run_command(["runs", "show", "20260101"]) == 0
     printed = capsys.readouterr().out
-    for words in (
-        "rows=10",
-        "lab.txt",
-        "a:gpu0",
-        "adding 0.",
-        "numpy 2",
-        "sum  2.5 m",
-        "log.txt",
-    ):
+    for words in ("rows=10", "lab.txt", "a:gpu0", "adding 0.", "numpy 2", "sum  2.5 m", "log.txt"):
         assert words in printed
     assert begun.log.read_text().endswith("done\n")
 

@@ -4,13 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gputui.fleet.ssh.configuration import (
-    Destination,
-    Here,
-    SshConfiguration,
-    route,
-    this_machine,
-)
+from gputui.fleet.ssh.configuration import Destination, Here, SshConfiguration, route, this_machine
 from gputui.model.hosts import Host
 from tests.fleet.conftest import Reaching
 from tests.fleet.homes import PYTHON, make_home

@@ -245,9 +245,7 @@ async def test_a_gpu_does_not_change_hands_once_its_host_was_ready(begin: Begin)
     assert one.fleet.host_statuses[1].state is HostState.READY
 
 
-async def test_a_gpu_that_two_hosts_share_is_shown_on_the_one_it_is_chosen_on(
-    begin: Begin,
-) -> None:
+async def test_a_gpu_that_two_hosts_share_is_shown_on_the_one_it_is_chosen_on(begin: Begin) -> None:
     one = begin(0)
     for name, gpus in (("here", ("0",)), ("there", ("1",))):
         one.agent(name).gpus = [SimulatedGpu(label, f"GPU-{label}") for label in "012"]

@@ -5,15 +5,7 @@ from pathlib import Path
 import asyncssh
 import pytest
 
-from gputui.fleet.ssh.host_keys import (
-    Entry,
-    Verdict,
-    find,
-    hashed,
-    judge,
-    preferred,
-    remember,
-)
+from gputui.fleet.ssh.host_keys import Entry, Verdict, find, hashed, judge, preferred, remember
 from gputui.model.hosts import Host
 from gputui.model.snapshot import HostState as S
 from tests.fleet.conftest import Reaching
@@ -58,9 +50,7 @@ async def test_known_keys_that_ssh_keygen_cannot_look_up_are_no_unknown_ones(
         await find([str(tmp_path / "ssh-keygen")], "gpu-a")
 
 
-async def test_a_name_is_remembered_hashed_where_the_configuration_wants_it(
-    tmp_path: Path,
-) -> None:
+async def test_a_name_is_remembered_hashed_where_the_configuration_wants_it(tmp_path: Path) -> None:
     path = tmp_path / "known_hosts"
     path.write_text("# no newline at its end")
     remember(str(path), ["gpu-a", "10.0.0.1"], public(KEY), hash_names=True)

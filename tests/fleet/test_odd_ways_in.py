@@ -50,10 +50,7 @@ async def test_a_login_shell_may_do_what_it_likes(
 
 
 async def test_a_login_shell_that_waits_for_ever_is_named(
-    reaching: Reaching,
-    start_asyncssh: Start,
-    ssh_folder: SshHosts,
-    monkeypatch: pytest.MonkeyPatch,
+    reaching: Reaching, start_asyncssh: Start, ssh_folder: SshHosts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     start_asyncssh("ssh1", shell=login_shell(ssh_folder.folder, "cat >/dev/null; exit"))
     reaching.hurry(monkeypatch, "its login shell did not start Python", 1)

@@ -27,9 +27,7 @@ async def test_half_open_connections_leave_room_for_clients_and_a_small_log(
     with flood(cluster.link.address, HALF_OPEN):
         async with asyncio.timeout(20):
             async with Client(
-                cluster.link.address,
-                security=security(cluster.link),
-                asynchronous=True,
+                cluster.link.address, security=security(cluster.link), asynchronous=True
             ) as client:
                 assert await client.submit(sum, [1, 2]) == 3
         assert len(list(Path(f"/proc/{scheduler}/fd").iterdir())) < FILES

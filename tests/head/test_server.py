@@ -10,15 +10,7 @@ import pytest
 from gputui.client.head_connection import HeadConnection
 from gputui.head.server import FrontendConnection, FrontendServer
 from gputui.model.snapshot import Session
-from gputui.protocol.frontend import (
-    HELLO,
-    Attach,
-    Attached,
-    Done,
-    Scale,
-    SchedulerReady,
-    Stopped,
-)
+from gputui.protocol.frontend import HELLO, Attach, Attached, Done, Scale, SchedulerReady, Stopped
 from gputui.protocol.typed_codec import encode
 
 ATTACHED = Attached("test", "id", 1, "", "", "", "", 0.0)

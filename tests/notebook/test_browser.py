@@ -21,10 +21,7 @@ import nbformat
 from nbconvert import HTMLExporter
 from nbformat.sign import NotebookNotary
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not CHROMIUM.exists(), reason="needs Chromium"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not CHROMIUM.exists(), reason="needs Chromium")]
 
 EVIL = "<img src=x>"
 CELLS = (

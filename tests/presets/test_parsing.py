@@ -74,11 +74,7 @@ def of_the_form(name: str, texts: Texts) -> str:
     ],
 )
 def test_a_mistake_is_said_in_the_same_words_wherever_it_is_made(
-    client: Client,
-    capsys: pytest.CaptureFixture[str],
-    name: str,
-    given: dict[str, Any],
-    said: str,
+    client: Client, capsys: pytest.CaptureFixture[str], name: str, given: dict[str, Any], said: str
 ) -> None:
     texts = {key: str(value) for key, value in given.items()}
     assert of_python(client, name, given) == said

@@ -111,10 +111,7 @@ def test_hosts_that_let_in_ssh_only_compute_together_through_this_machine(
 ) -> None:
     first, second, _ = namespace_hosts.hosts
     file = lines(gputui, namespace_hosts, "", "")
-    with (
-        namespace_hosts.firewall(first, out=False),
-        namespace_hosts.firewall(second, out=False),
-    ):
+    with namespace_hosts.firewall(first, out=False), namespace_hosts.firewall(second, out=False):
         done = gputui(file, *SVD)
     assert done.returncode == 0, done.stderr
     assert len(json.loads(done.stdout)["workers"]) == 4, log(gputui)
@@ -198,10 +195,7 @@ def test_hosts_behind_ssh_find_each_other_again_after_a_cut_of_the_network(
     first, second, _ = namespace_hosts.hosts
     file = lines(gputui, namespace_hosts, "tunnel=true", "tunnel=true")
     gputui.env["DASK_GPUTUI__LEASE"] = "20"
-    with (
-        namespace_hosts.firewall(first, out=False),
-        namespace_hosts.firewall(second, out=False),
-    ):
+    with namespace_hosts.firewall(first, out=False), namespace_hosts.firewall(second, out=False):
         assert gputui("up", file).returncode == 0
         wait_until(lambda: len(workers_of(gputui)) == 4, why=lambda: log(gputui))
         namespace_hosts.cut(first)

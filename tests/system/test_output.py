@@ -10,14 +10,7 @@ import numpy as np
 import pytest
 
 from tests.system.conftest import BOUND_S, Command, wait_until
-from tests.system.lab import (
-    in_a_terminal,
-    last_run,
-    log_of_last_run,
-    preset,
-    running_lab,
-    shown,
-)
+from tests.system.lab import in_a_terminal, last_run, log_of_last_run, preset, running_lab, shown
 
 lab = running_lab
 

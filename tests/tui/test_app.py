@@ -18,11 +18,7 @@ class Demo:
     """A simulated cluster that is up, and a screen on it."""
 
     def __init__(
-        self,
-        shape: tuple[int, int] = (2, 4),
-        *,
-        readonly: bool = False,
-        troubles: bool = False,
+        self, shape: tuple[int, int] = (2, 4), *, readonly: bool = False, troubles: bool = False
     ) -> None:
         self.cluster: simulated.Demo
         self._shape, self._troubles = shape, troubles

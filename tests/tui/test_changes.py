@@ -60,11 +60,7 @@ async def test_a_change_is_shown_and_asked_of_the_head_after_a_yes(
 
 
 @pytest.mark.parametrize(
-    ("line", "request_"),
-    [
-        ("retry r", RetryHosts(0, ("r",))),
-        ("retry", RetryHosts(0)),
-    ],
+    ("line", "request_"), [("retry r", RetryHosts(0, ("r",))), ("retry", RetryHosts(0))]
 )
 async def test_what_ends_nothing_is_done_at_once(line: str, request_: Request) -> None:
     on = Still(hosts())

@@ -110,8 +110,7 @@ def test_the_mean_of_ten_seconds_is_that_of_each_gpu_even_when_they_change_place
 
 
 @pytest.mark.parametrize(
-    ("metric", "value"),
-    [(Metric.MEMORY, 50.0), (Metric.POWER, 612.3), (Metric.TEMPERATURE, 71.5)],
+    ("metric", "value"), [(Metric.MEMORY, 50.0), (Metric.POWER, 612.3), (Metric.TEMPERATURE, 71.5)]
 )
 def test_memory_power_and_temperature_are_kept_too(metric: Metric, value: float) -> None:
     history = ScreensHistory()

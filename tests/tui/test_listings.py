@@ -5,13 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from gputui.model.readings import DeviceProcess, Owner
-from gputui.model.snapshot import (
-    HostState,
-    RunState,
-    RunStatus,
-    Snapshot,
-    WorkerState,
-)
+from gputui.model.snapshot import HostState, RunState, RunStatus, Snapshot, WorkerState
 from gputui.protocol.frontend import CancelRun, SnapshotTaken, StartRun
 from gputui.tui.dialogs import Dialog
 from gputui.tui.dialogs.run import RunDialog

@@ -15,12 +15,7 @@ from gputui.model.snapshot import (
 )
 from gputui.protocol.frontend import SnapshotTaken
 from gputui.tui.frame import SHORTEST_FRAME_S
-from gputui.tui.rendering.work import (
-    progress_lines,
-    queue_line,
-    run_progress,
-    waiting_lines,
-)
+from gputui.tui.rendering.work import progress_lines, queue_line, run_progress, waiting_lines
 from gputui.tui.watched import Throughput
 from tests.tui.build import EPOCH, device, host, snapshot, worker
 from tests.tui.still import Still, press, seen, sees, showing, until

@@ -8,13 +8,7 @@ from typing import Any
 import pytest
 
 from gputui.model.readings import Claim, DeviceProcess, DeviceReading, Note, Owner
-from gputui.model.snapshot import (
-    ClusterState,
-    SchedulerState,
-    SchedulerStatus,
-    Session,
-    Snapshot,
-)
+from gputui.model.snapshot import ClusterState, SchedulerState, SchedulerStatus, Session, Snapshot
 from gputui.protocol.frontend import AddWorkers, KeepWatching, Previewed, StartRun
 from tests.tui.build import EPOCH, GIB, device, host, snapshot
 from tests.tui.still import Still, press, seen, sees, sees_not, showing, until
