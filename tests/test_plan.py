@@ -1,10 +1,13 @@
-"""Which workers a host can run."""
+"""Which workers a host can run, and where each of them stands on it."""
 
 from dataclasses import replace
 
 from gputui.model.hosts import Host, parse_hosts
 from gputui.model.plan import HostCapacity, WorkerSpec, cpus_of, usual_workers, workers_of
 from gputui.model.readings import DeviceReading
+from gputui.model.slots import slots_of
+from gputui.model.snapshot import WorkerState, WorkerStatus
+from tests.tui.build import device, host, snapshot, worker
 
 GIB = 2**30
 
@@ -88,3 +91,19 @@ def test_workers_of_both_kinds_share_the_cpus_where_there_are_too_few() -> None:
     near = {"GPU-0": {0, 1}, "GPU-1": {0, 1}}
     host = replace(gpu_host(2), cpus=2)
     assert pins("a gpus=all workers=1", host, near) == [[0, 1], [0, 1], []]
+
+
+def test_cpu_workers_stand_by_number_in_whatever_order_they_came() -> None:
+    workers = tuple(WorkerStatus(f"h:cpu{n}", "h", WorkerState.IDLE) for n in (10, 2, 0, 1))
+    seen = snapshot(host(), workers=workers)
+    assert [slot.label for slot in slots_of(seen)] == ["cpu0", "cpu1", "cpu2", "cpu10"]
+
+
+def test_cpu_workers_stand_below_the_gpus_of_their_host() -> None:
+    seen = snapshot(
+        host("h", device()), workers=(WorkerStatus("h:cpu0", "h", WorkerState.IDLE), worker())
+    )
+    assert [(slot.label, len(slot.workers)) for slot in slots_of(seen)] == [
+        ("gpu0", 1),
+        ("cpu0", 1),
+    ]

@@ -1,4 +1,4 @@
-"""A head with hosts over SSH: several addresses, hosts that fail, hosts that are lost."""
+"""A head with hosts over SSH: several addresses, hosts that fail, ask, or are lost."""
 
 import os
 import signal
@@ -10,7 +10,7 @@ import pytest
 
 from gputui.client.start import HeadProcess
 from gputui.model.snapshot import HostState
-from gputui.protocol.frontend import AwaitWorkers, ChangeHosts, Scale, Settled
+from gputui.protocol.frontend import Answer, AwaitWorkers, ChangeHosts, Scale, Settled
 from tests.clusters import Clusters, LiveCluster
 from tests.head.conftest import a_head
 from tests.head.test_head import client_of
@@ -170,3 +170,42 @@ async def test_a_head_with_workers_on_its_machine_leaves_them_all_cpus(clusters:
     head = psutil.Process(cluster.head.pid)
     assert head.cpu_affinity() == psutil.Process().cpu_affinity()
     assert head.nice() == psutil.Process().nice()
+
+
+@pytest.fixture
+def strangers(openssh_hosts: SshHosts) -> Iterator[SshHosts]:
+    """Hosts whose keys are not known yet."""
+    known = openssh_hosts.known_hosts.read_text()
+    openssh_hosts.known_hosts.write_text("")
+    yield openssh_hosts
+    openssh_hosts.known_hosts.write_text(known)
+
+
+async def asked(clusters: Clusters, hosts: SshHosts, **settings: object) -> LiveCluster:
+    """Return a cluster whose one host waits for an answer about its key."""
+    first = hosts.text(ONE_WORKER).splitlines()[0]
+    cluster = await clusters.start(
+        first, ssh_config=str(hosts.config), interactive=True, **settings
+    )
+    await cluster.until(lambda: cluster.asked and cluster.snapshot)
+    return cluster
+
+
+@pytest.mark.slow
+async def test_a_host_waits_beyond_its_bound_while_a_person_is_asked(
+    clusters: Clusters, strangers: SshHosts
+) -> None:
+    cluster = await asked(clusters, strangers, stage_timeout_s=2.0)
+    begun_at = cluster.snapshot.taken_at
+    await cluster.until(lambda: cluster.snapshot.taken_at > begun_at + 2.5)
+    assert cluster.snapshot.hosts[0].state is HostState.AUTHENTICATING
+
+
+async def test_a_question_reaches_a_frontend_that_attaches_later(
+    clusters: Clusters, strangers: SshHosts
+) -> None:
+    cluster = await asked(clusters, strangers)
+    later = await clusters.attach(cluster.head, cluster.socket)
+    await later.until(lambda: later.asked)
+    later.link.send(Answer(later.asked[0].question, "yes"))
+    await cluster.until(lambda: cluster.asked[-1].withdrawn)

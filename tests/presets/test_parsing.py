@@ -1,5 +1,6 @@
-"""What presets accept, and that the same mistake is said in the same words wherever it is made."""
+"""What presets accept to its ends, and that a mistake is said in the same words everywhere."""
 
+import json
 import shlex
 from typing import Any
 
@@ -10,7 +11,7 @@ from distributed import Client
 from gputui import presets
 from gputui.cli import run_command
 from gputui.errors import HeadError, PresetError
-from gputui.presets import Machine
+from gputui.presets import Machine, Parameter
 from gputui.runs import execution
 from gputui.tui.commands.actions import parse_run
 from gputui.tui.dialogs.run import Form
@@ -124,3 +125,32 @@ def test_a_default_may_differ_on_cpus() -> None:
 def test_parameters_that_go_together_nowhere_are_refused_before_any_worker_is_known() -> None:
     with pytest.raises(PresetError, match="at most"):
         presets.parse(presets.get("svd"), {"rows": "1e12"}).refuse_mistakes("auto")
+
+
+BOUNDED = [
+    (name, parameter)
+    for name in presets.names()
+    for parameter in presets.get(name).parameters
+    if parameter.minimum is not None
+]
+SMALLEST = {
+    name: {p.name: p.type(p.minimum) for each, p in BOUNDED if each == name and p.name != "most"}
+    for name in ("random-sum", "mean", "matmul", "convert", "transfer", "dataframe", "svd", "smoke")
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "parameter"), BOUNDED, ids=lambda value: getattr(value, "name", value)
+)
+def test_a_size_of_zero_or_below_is_refused(name: str, parameter: Parameter) -> None:
+    for wrong in (int(parameter.minimum or 0) - 1, -(2**70)):
+        with pytest.raises(PresetError, match=f"{parameter.name}=-?[0-9.e+]+: must be"):
+            presets.parse(presets.get(name), {parameter.name: str(wrong)}).refuse_mistakes()
+
+
+@pytest.mark.parametrize("name", SMALLEST)
+def test_the_smallest_sizes_are_computed_with_all_that_is_declared(execute: Any, name: str) -> None:
+    found = execute(name, keep_arrays=True, **SMALLEST[name])
+    assert json.dumps(found.result, allow_nan=False) != "{}"
+    assert tuple(found.arrays) == presets.get(name).arrays
+    assert bool(found.figure) == presets.get(name).draws

@@ -7,8 +7,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from gputui import presets
 from gputui.errors import ClusterError, RunError
-from gputui.presets import dataframe, matmul, random_streams
+from gputui.presets import Machine, dataframe, matmul, mean, random_streams
+from gputui.presets.random_sum import TILE, add_tiles
 
 
 def test_smoke_adds_on_every_worker(execute: Any) -> None:
@@ -108,3 +110,105 @@ def test_what_does_not_fit_is_refused_before_it_starts(execute: Any, name: str) 
     }
     with pytest.raises(RunError, match=r"would take .* to give\n  use "):
         execute(name, **large[name])
+
+
+def test_the_sum_is_that_of_the_expression_on_the_same_numbers(execute: Any) -> None:
+    size = 1500
+    x = np.empty((size, size))
+    for tile in range(4):
+        rows, columns = np.arange(TILE) + TILE * (tile // 2), np.arange(TILE) + TILE * (tile % 2)
+        rows, columns = rows[rows < size], columns[columns < size]
+        own = np.random.SeedSequence(7, spawn_key=(tile,))
+        stream = np.random.Generator(np.random.SFC64(own))
+        drawn = stream.standard_normal((len(rows), len(columns))) + 10
+        x[np.ix_(rows, columns)] = drawn
+    result = execute("random-sum", size=size, seed=7).result
+    assert result["sum"] == pytest.approx((x + 1)[::2, ::2].sum(), rel=1e-13)
+    assert result["mean_of_all"] == pytest.approx(x.mean(), rel=1e-13)
+
+
+@pytest.mark.slow
+def test_a_seed_gives_the_same_sum_in_any_number_of_tasks(execute: Any) -> None:
+    sums = {execute("random-sum", size=5000, tasks=n).result["sum"] for n in (1, 3, 25, 1000)}
+    assert len(sums) == 1
+
+
+def test_another_seed_gives_another_sum(execute: Any) -> None:
+    sums = {execute("random-sum", size=1000, seed=n).result["sum"] for n in (0, 1)}
+    assert len(sums) == 2
+
+
+@pytest.mark.parametrize("size", [1, 2, 1023, 1024, 1025, 4000])
+def test_the_sum_is_within_five_standard_errors(execute: Any, size: int) -> None:
+    result = execute("random-sum", size=size).result
+    assert abs(result["standard_errors"]) < 5
+    assert result["numbers"] == size**2
+    assert result["expected"] == ((size + 1) // 2) ** 2 * 11
+
+
+def test_tiles_do_not_depend_on_how_they_are_shared_out() -> None:
+    whole = add_tiles("numpy", 3000, 0, (0, 9))
+    parts = [add_tiles("numpy", 3000, 0, span) for span in ((0, 2), (2, 9))]
+    assert [a + b for a, b in zip(*parts, strict=True)] == list(whole)
+
+
+def test_long_seeds_and_tiles_have_streams_of_their_own() -> None:
+    size = 2 * TILE
+    drawn = {
+        (seed, tile): add_tiles("numpy", size, seed, (tile, tile + 1))[1][0]
+        for seed in (1, 1 + 2**32, 1 + 2**33, 2**63 - 1)
+        for tile in (0, 1, 2)
+    }
+    assert len(set(drawn.values())) == len(drawn)
+
+
+AXES = {"none": None, "0": 0, "1": 1}
+
+
+@pytest.mark.parametrize("axis", ["none", "0", "1"])
+@pytest.mark.parametrize("what", ["mean", "sum", "std", "var", "min", "max"])
+def test_reductions_are_those_of_numpy(execute: Any, what: str, axis: str) -> None:
+    outcome = execute("mean", rows=5000, cols=70, reduction=what, axis=axis, seed=2)
+    x = np.random.default_rng(2).random((5000, 70))
+    expected = getattr(np, what)(x, axis=AXES[axis])
+    np.testing.assert_allclose(outcome.arrays["values"], expected, rtol=1e-12)
+
+
+def test_a_seed_gives_the_same_mean_in_any_number_of_tasks(execute: Any) -> None:
+    found = {
+        execute("mean", rows=20_000, cols=50, reduction="std", tasks=n).result["std"]
+        for n in (1, 2, 7, 100)
+    }
+    assert len(found) == 1
+
+
+def test_one_row_of_many_columns_is_reduced(execute: Any) -> None:
+    result = execute("mean", rows=1, cols=300_000).result
+    assert result["mean"] == pytest.approx(0.5, abs=0.01)
+
+
+@pytest.mark.parametrize("what", ["mean", "var", "max"])
+def test_columns_are_the_same_to_the_last_bit_in_any_number_of_tasks(
+    execute: Any, what: str
+) -> None:
+    first, *others = (
+        execute("mean", rows=9_000, cols=700, reduction=what, axis="0", tasks=n).arrays["values"]
+        for n in (1, 3, 7, 100)
+    )
+    assert all((first == each).all() for each in others)
+
+
+@pytest.mark.parametrize("what", ["mean", "std", "min"])
+def test_columns_are_reduced_before_they_leave_a_worker(what: str) -> None:
+    parts = mean.reduce_tiles("numpy", what, "0", 0, (1000, 50), 10, list(range(0, 1000, 10)))
+    assert len(parts) == 1
+
+
+def test_values_a_row_that_workers_cannot_hold_are_refused_with_what_to_change() -> None:
+    preset = presets.get("mean")
+    values = {"rows": 60_000_000, "cols": 2, "axis": "1", "reduction": "std"}
+    machine = Machine("numpy", workers=1, threads=2, smallest_bytes=2**28)
+    assert preset.estimate
+    memory = preset.estimate(presets.parse(preset, values).complete("numpy"), machine)
+    assert memory.peak_bytes > machine.smallest_bytes
+    assert memory.change == "use fewer rows, or more workers"

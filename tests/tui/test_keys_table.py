@@ -1,13 +1,15 @@
-"""A key means one thing in all views, and says so where it has nothing to do."""
+"""A key means one thing in all views, and the line of keys offers what can be done now."""
 
 import pytest
+from textual.pilot import Pilot
 
+from gputui.model.snapshot import HostState, Snapshot
 from gputui.tui.commands import Command, key_name
 from gputui.tui.commands.actions import COMMANDS as EVERYWHERE
 from gputui.tui.commands.changes import COMMANDS as CHANGES
 from gputui.tui.views import VIEWS, load_view
 from tests.tui.build import device, host, snapshot, worker
-from tests.tui.still import Still, press, seen, showing
+from tests.tui.still import Still, press, seen, sees_not, showing
 
 KEYS = {
     "/": "filter",
@@ -90,3 +92,47 @@ async def test_80_columns_have_a_line_of_views_and_one_of_what_can_be_done(view:
         assert views.split()[-1] == "uusers"
         own = {"1": "z zoom", "3": "/ filter", "4": "f follow"}.get(view, "s sort")
         assert own in actions
+
+
+STARTING = snapshot(host("h", state=HostState.CONNECTING))
+FAILED = snapshot(host("h", state=HostState.FAILED, reason="no route"))
+RUNNING = snapshot(host("h", device(0), device(1)), workers=(worker(0),))
+WIDE = (200, 30)
+
+
+def offered(pilot: "Pilot[int]") -> str:
+    return seen(pilot).splitlines()[-1]
+
+
+def is_dim(pilot: "Pilot[int]", key: str) -> bool:
+    """Return whether a key is drawn as one that cannot be pressed."""
+    return any((f" {key}", "off") in line for line in pilot.app.bottom._keys.lines)
+
+
+@pytest.mark.parametrize("state", [STARTING, FAILED])
+@pytest.mark.parametrize("view", "0123456")
+async def test_without_workers_nothing_is_offered_that_needs_one(
+    state: Snapshot, view: str
+) -> None:
+    async with showing(Still(state), "workers 0/0", size=WIDE) as pilot:
+        await press(pilot, [view], "+ scale", "q quit")
+        assert "retire" not in offered(pilot) and "restart" not in offered(pilot)
+        assert is_dim(pilot, "c") and not is_dim(pilot, "q")
+        await press(pilot, "c", "run: no worker is up yet")
+
+
+async def test_workers_are_retired_where_the_cursor_is_on_one_or_on_their_host() -> None:
+    async with showing(Still(RUNNING), "x retire R restart", "h ● ready", size=WIDE) as pilot:
+        assert not is_dim(pilot, "c")
+        await press(pilot, "j", "x retire R restart", "h:gpu0 idle")
+        await press(pilot, "j", "h:gpu1 free")
+        await sees_not(pilot, "x retire")
+        await press(pilot, "2", "1 worker", "x retire")
+        await pilot.press("6")
+        await sees_not(pilot, "x retire", "r repeat", "x cancel")
+
+
+async def test_a_screen_that_only_reads_offers_no_change() -> None:
+    async with showing(Still(RUNNING, readonly=True), "read-only", "/ filter", size=WIDE) as pilot:
+        for text in ("retire", "restart", "scale", "c run"):
+            assert text not in offered(pilot)

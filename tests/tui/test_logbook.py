@@ -1,10 +1,11 @@
-"""What is kept of the lines that workers print."""
+"""What is kept of the lines that workers print, and shown of them next to a worker."""
 
 from datetime import datetime
 
 from gputui.model.snapshot import Severity
 from gputui.protocol.shared import LogLines
-from gputui.tui.widgets.logbook import LogBook, level_of
+from gputui.tui.rendering.detail import beneath
+from gputui.tui.widgets.logbook import LogBook, LogLine, level_of
 
 
 def test_a_book_keeps_its_last_lines_only() -> None:
@@ -47,3 +48,23 @@ def test_a_line_bears_the_time_that_logging_gave_it() -> None:
     assert stamped.text == "up"
     assert f"{datetime.fromtimestamp(stamped.at):%H:%M:%S}" == "03:04:05"
     assert (plain.at, plain.text) == (5.0, "plain")
+
+
+DASK = (
+    "        Start worker at:     tls://127.0.0.1:38401",
+    "          dashboard at:            127.0.0.1:0",
+    "-------------------------------------------------",
+    "               Memory:                 125.88 GiB",
+    "Starting established connection to tls://127.0.0.1:33679",
+)
+
+
+def test_what_dask_s_worker_says_at_its_start_is_read_without_its_columns_and_rules() -> None:
+    lines = beneath([], [LogLine(n, 0.0, "h:cpu0", text) for n, text in enumerate(DASK)], 80, 8)
+    said = ["".join(text for text, _ in line[1:]) for line in lines]
+    assert said == [
+        "Start worker at: tls://127.0.0.1:38401",
+        "dashboard at: 127.0.0.1:0",
+        "Memory: 125.88 GiB",
+        "Starting established connection to tls://127.0.0.1:33679",
+    ]
