@@ -36,7 +36,9 @@ class Command(click.Command):
     """A command whose every usage error has a usage line; click's parser has errors without."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments; an option of other commands is said to be theirs."""
+        """Parse the arguments; an option of other commands is said to be theirs, and one of a
+        host to belong into quotes."""
+        typed = list(args)
         try:
             with augment_usage_errors(ctx):
                 return super().parse_args(ctx, args)
@@ -44,6 +46,14 @@ class Command(click.Command):
             if having := with_option(error.option_name):
                 of = f"it is of {', '.join(having)}"
                 raise click.UsageError(f"No such option: {error.option_name}; {of}", ctx) from error
+            raise
+        except click.UsageError as error:
+            from gputui.model.hosts import OPTIONS
+
+            of_host = " ".join(word for word in typed if word.partition("=")[0] in OPTIONS)
+            if of_host and any(param.name == "hosts" for param in self.params):
+                hint = f"a host and its options are one word: 'HOST {of_host}'"
+                raise click.UsageError(f"{error.message}; {hint}", ctx) from error
             raise
 
 
@@ -343,7 +353,11 @@ per_host_option = click.option(
     "--figure", metavar="FILE.png", help="Plot the result into a file; - plots it in this terminal."
 )
 @click.option(
-    "--demo", metavar="HOSTSxGPUS", help="Open the screen on simulated hosts, such as 125x8."
+    "--demo",
+    metavar="[HOSTSxGPUS]",
+    is_flag=False,
+    flag_value="4x8",
+    help="Open the screen on simulated hosts, such as 125x8; by itself, 4x8.",
 )
 @click.option("--seed", type=int, default=0, help="Random seed of the demo.")
 @screen_options

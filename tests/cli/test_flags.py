@@ -115,6 +115,10 @@ def test_so_many_gpus_of_each_host_that_never_add_up_are_refused(kind: str) -> N
         prepared(*KINDS[kind], "--gpus", "3", "--gpus-per-host", "2")
 
 
+def test_a_demo_by_itself_is_one_of_four_hosts_of_eight_gpus() -> None:
+    assert prepared("--demo") == prepared("--demo", "4x8") != prepared("--demo", "4x4")
+
+
 def test_memory_that_must_be_free_may_be_less_than_a_worker_needs() -> None:
     _, order, *_ = prepared("hosts.txt", "--exec", "--memory-free", "10MiB")
     assert order.memory_free_bytes == 10 * 2**20

@@ -136,6 +136,8 @@ def test_a_standard_input_without_hosts_is_said_to_be_so(
         (("--demo", "0x8"), "1 to 4,096 hosts of 1 to 64 GPUs"),
         (("--demo", ""), "write HOSTSxGPUS, such as 125x8"),
         (("--demo", "4x4", "hosts"), "give neither HOSTS nor --attach"),
+        (("localhost", "gpus=none", "--run", "svd"), "are one word: 'HOST gpus=none'"),
+        (("doctor", "a", "gpus=0", "nthreads=2"), "are one word: 'HOST gpus=0 nthreads=2'"),
         (("down", "nothing"), "no cluster is called 'nothing'"),
         (("down", "--all", "x", "y"), "unexpected extra argument"),
         (("a python=/nowhere memory=much", "--run", "svd"), "HOSTS:1: memory='much'"),
