@@ -56,11 +56,6 @@ ON_THE_WAY = (
 )
 
 
-HostChanged = Callable[["FleetHost", bool], None]
-FindWays = Callable[["FleetHost", AgentSession, int], Awaitable[None]]
-"""Finds where a host's workers listen, and how they reach the scheduler, as `Ways.find` does."""
-
-
 class FleetHost:
     """A host, its state, and the connection to its agent."""
 
@@ -73,9 +68,9 @@ class FleetHost:
         scheduler_port: asyncio.Future[int],
         scheduler_wanted: asyncio.Event,
         *,
-        changed: HostChanged,
+        changed: Callable[["FleetHost", bool], None],
         received: Callable[["FleetHost", FromAgent], None],
-        find_ways: FindWays,
+        find_ways: Callable[["FleetHost", AgentSession, int], Awaitable[None]],
         ask: Callable[[str, Question], Awaitable[str | None]],
     ) -> None:
         """Begin to reach the host; once `scheduler_wanted`, it waits in `checking` for its port.

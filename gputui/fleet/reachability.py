@@ -153,7 +153,7 @@ class Ways:
             async with stages.enter(HostState.CHECKING, f"{why}; through SSH: no answer"):
                 count = max(AT_LEAST, 2 * usual_workers(host.host, host.capacity))
                 tunnel = host.tunnel or Tunnel(why, host.host.ports or free_ports(count))
-                await tunnel.open(session.connection, scheduler_port, session.ask)
+                await tunnel.open(session, scheduler_port)
                 if others := self._others(host, through_ssh=False):
                     raise stages.error(apart(host.name, others[0]), APART_HINT)
                 host.tunnel, host.listen_address = tunnel, LOOPBACK

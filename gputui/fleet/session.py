@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import subprocess
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
 
@@ -154,10 +154,6 @@ class Greeting:
     """The host's end of the SSH connection, and ours, as it sees them; "" for unknown."""
     client: Name
     time: Moment
-
-
-AskAgent = Callable[[Listen | Reach], Awaitable[Any]]
-"""Has an agent carry an order out; returns the answer."""
 
 
 @dataclass(frozen=True, slots=True)

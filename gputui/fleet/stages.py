@@ -89,10 +89,6 @@ Ask = Callable[[Question], Awaitable[str | None]]
 """Asks a user; None for no, or without a user to ask."""
 
 
-Entered = Callable[[HostState, str], None]
-"""Called with a stage and the step in it, "" for no step in particular."""
-
-
 class Stages:
     """The stages of one attempt to reach one host."""
 
@@ -102,10 +98,12 @@ class Stages:
         timeout_s: float,
         *,
         ask: Ask,
-        entered: Entered = lambda state, text: None,
+        entered: Callable[[HostState, str], None] = lambda state, text: None,
         connect_s: float | None = None,
     ) -> None:
         """Bound each stage by `timeout_s`, and connecting by `connect_s` where that is given.
+
+        `entered` is called with a stage and the step in it, "" for no step in particular.
 
         TCP waits twice as long for each further try: another connection is sooner there.
         """

@@ -16,7 +16,7 @@ import socket
 from contextlib import ExitStack, closing, suppress
 
 from gputui.fleet.addresses import LOOPBACK
-from gputui.fleet.session import AskAgent, Forwarding
+from gputui.fleet.session import AgentSession, Forwarding
 from gputui.protocol.agent import Listen, Listening, Reach, Reached
 
 FIRST, LAST = 10_000, 32_000
@@ -52,15 +52,16 @@ class Tunnel:
         self._connection: Forwarding | None = None
         self._back: set[int] = set()
 
-    async def open(self, connection: Forwarding | None, scheduler_port: int, ask: AskAgent) -> None:
+    async def open(self, session: AgentSession, scheduler_port: int) -> None:
         """Open the ways between this machine and the host, and try them; raises OSError."""
-        self._connection, self._back = connection, set()
+        self._connection = connection = session.connection
+        self._back = set()
         self.scheduler_port = scheduler_port
         if connection is not None:
             self.scheduler_port = await connection.forward_back(scheduler_port)
             await connection.forward_same(self.numbers, back=False)
-        opened: Listening = await ask(Listen(LOOPBACK, self.ports))
-        reached: Reached = await ask(Reach(LOOPBACK, self.scheduler_port, ANSWER_S))
+        opened: Listening = await session.ask(Listen(LOOPBACK, self.ports))
+        reached: Reached = await session.ask(Reach(LOOPBACK, self.scheduler_port, ANSWER_S))
         if problem := opened.error or reached.error:
             raise OSError(problem)
         if not await _answers(opened.port):

@@ -169,12 +169,12 @@ def test_what_a_run_has_not_is_left_out() -> None:
     }  # fmt: skip
 
 
-def test_an_unknown_id_is_exit_2_with_the_nearest_ones(capsys: Capture) -> None:
+def test_an_unknown_id_is_exit_2_and_points_to_the_list(capsys: Capture) -> None:
     write(record(id="20260101-120000-svd-aaaa"))
     write(record("mean", id="20260102-120000-mean-bbbb"))
     for wrong in ("20260101-120000-svd-aaab", "sv"):
         assert run_command(["runs", "show", wrong]) == 2
-        assert "did you mean 20260101-120000-svd-aaaa" in capsys.readouterr().err
+        assert "`gputui runs` lists them" in capsys.readouterr().err
 
 
 def test_a_log_of_a_task_that_prints_for_ever_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,7 +101,7 @@ async def test_a_setup_that_fails_is_shown_with_what_it_said(
     start_asyncssh("ssh1", shell=(path,), environ={"SHELL": path})
     setup = "sh -c 'echo no such module: cuda; exit 3'"
     host = await reaching.over(ssh_folder, setup=setup)
-    assert re_words(host.status.reason) == "setup= failed there: no such module: cuda"
+    assert re_words(host.status.reason) == "setup= or Python failed there: no such module: cuda"
     assert setup in host.status.hint
 
 

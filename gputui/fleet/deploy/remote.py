@@ -36,9 +36,6 @@ TOOK = b"gputui-loader-took"
 """The line on which it says that another `PIECE_BYTES` of the pack have arrived."""
 PIECE_BYTES = 2**15
 
-SET_UP = b"gputui-set-up"
-"""The line that is printed after `setup=`."""
-
 BOOTSTRAP_ENVIRONMENT = "~/.local/share/gputui/env"
 """Where `gputui bootstrap` makes a host's environment."""
 
@@ -125,7 +122,7 @@ def first_lines(
     if set(setup) & set("\n\0"):
         raise ValueError("setup is one line")
     if setup:
-        setup += f' && echo {SET_UP.decode()} && exec sh -c "$GPUTUI_FIND"'
+        setup += ' && exec sh -c "$GPUTUI_FIND"'
     lines = [
         *[""] * READ_BY_A_SHELL,
         BEGIN,

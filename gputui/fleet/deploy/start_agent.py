@@ -220,14 +220,9 @@ async def _no_python(
     """Return why no interpreter answered."""
     status = await channel.stream.exit_status()
     hint = f"correct python=; {BOOTSTRAP}"
-    if host.setup and remote.SET_UP.decode() not in channel.banner:
-        said = "; ".join(filter(None, channel.last_log_lines)) or "it said nothing"
-        return stages.error(
-            f"setup= failed there (exit status {status}): {said}",
-            f"its login shell was to run: {host.setup}",
-            stderr_tail=channel.last_log_lines,
-            exit_status=status,
-        )
+    if status != remote.NO_PYTHON and host.setup:
+        ran = f"its login shell was to run: {host.setup}"
+        return await _silent_end(channel, stages, "setup= or Python failed there", ran)
     if status != remote.NO_PYTHON:
         reason = "the command that starts Python failed"
         return await _silent_end(channel, stages, reason, hint if host.python else "")

@@ -15,7 +15,6 @@ from asyncio.staggered import staggered_race
 from concurrent.futures import Future
 from contextlib import AsyncExitStack
 from functools import partial
-from importlib.util import find_spec
 from typing import Any
 
 import asyncssh
@@ -31,7 +30,7 @@ from gputui.fleet.ssh.configuration import (
 )
 from gputui.fleet.ssh.connection import ControlMaster, SshConnection, running_proxy
 from gputui.fleet.ssh.host_keys import CONFIGURATION_HINT
-from gputui.fleet.ssh.login import Identities, Login, keysign_of, options_for
+from gputui.fleet.ssh.login import Identities, Login, options_for
 from gputui.fleet.stages import PATIENT, Stages
 from gputui.model.hosts import Host
 from gputui.model.snapshot import HostState
@@ -250,19 +249,15 @@ def was_dropped(error: Exception) -> bool:
 
 def refused_login(said: str, configuration: SshConfiguration, doubts: list[str]) -> tuple[str, str]:
     """Return (reason, hint) for a host that refused every login that was offered."""
-    if configuration.is_on("hostbasedauthentication") and not keysign_of(configuration):
-        doubts.append("HostbasedAuthentication was not tried: there is no ssh-keysign here")
     reason = f"refused the login of {configuration.login_name}: {'; '.join((said, *doubts))}"
     if "Too many authentication failures" in said:
         return reason, (
             "name its key in ~/.ssh/config: IdentityFile with IdentitiesOnly yes, so that "
             "ssh-agent's others are not offered first"
         )
-    lacks_gssapi = configuration.is_on("gssapiauthentication") and find_spec("gssapi") is None
-    kerberos = "; Kerberos needs: pip install gssapi" if lacks_gssapi else ""
     return reason, (
         f"{shlex.join(('ssh-copy-id', *configuration.again))}; "
-        f"or give an IdentityFile or User in ~/.ssh/config, or load ssh-agent{kerberos}"
+        f"or give an IdentityFile or User in ~/.ssh/config, or load ssh-agent; gputui help ssh"
     )
 
 
