@@ -19,8 +19,6 @@ class Desired:
 
     workers: int | None = None
     """How many in all; None is as many as the hosts give."""
-    limits: tuple[tuple[str, int], ...] = ()
-    """Host → how many there at most."""
     held_back: frozenset[str] = frozenset()
     """Retired by name: not restarted automatically."""
     asked: frozenset[str] = frozenset()
@@ -32,20 +30,6 @@ class Desired:
 def scale(desired: Desired, workers: int | None) -> Desired:
     """Want this many in all, wherever they were held back before."""
     return Desired(workers, asked=desired.asked)
-
-
-def scale_host(
-    desired: Desired, host: str, workers: int | None, running: Mapping[str, str]
-) -> Desired:
-    """Want this many on one host (None: as many as it gives); elsewhere nothing changes."""
-    there = sum(where == host for where in running.values())
-    limits = {name: limit for name, limit in desired.limits if name != host}
-    if workers is None:
-        return replace(desired, workers=None, limits=tuple(limits.items()))
-    total = None if desired.workers is None else max(0, len(running) - there + workers)
-    limits[host] = workers
-    held_back = frozenset(n for n in desired.held_back if not n.startswith(f"{host}:"))
-    return replace(desired, workers=total, limits=tuple(limits.items()), held_back=held_back)
 
 
 def retire(desired: Desired, names: Iterable[str]) -> Desired:
@@ -65,22 +49,13 @@ def retire(desired: Desired, names: Iterable[str]) -> Desired:
 def add(desired: Desired, names: Iterable[str], running: Mapping[str, str]) -> Desired:
     """Want these in addition to those that run; asking again before they run adds none."""
     names = frozenset(names) - running.keys()
-    new, there = _by_host(names - desired.asked), Counter(running.values())
-    workers = desired.workers
+    new, workers = len(names - desired.asked), desired.workers
     return replace(
         desired,
-        workers=None if workers is None else max(workers, len(running)) + new.total(),
-        limits=tuple(
-            (host, max(limit, there[host]) + new[host] if new[host] else limit)
-            for host, limit in desired.limits
-        ),
+        workers=None if workers is None else max(workers, len(running)) + new,
         held_back=desired.held_back - names,
         asked=desired.asked | names,
     )
-
-
-def _by_host(names: Iterable[str]) -> Counter[str]:
-    return Counter(name.rpartition(":")[0] for name in names)
 
 
 def keep(desired: Desired, names: Iterable[str]) -> Desired:
@@ -136,18 +111,14 @@ def free_slots(actual: Actual) -> tuple[WorkerSpec, ...]:
 def host_quotas(actual: Actual, desired: Desired) -> dict[str, int]:
     """Return host → how many workers it may run, of those that can run any.
 
-    That is what it gives, or its own limit. Where more are desired than all hosts give, those for
-    CPU workers that have no number of their own share the rest.
+    That is what it gives. Where more are desired than all hosts give, those for CPU workers that
+    have no number of their own share the rest.
     """
-    limits, quotas, elastic = dict(desired.limits), dict[str, int](), list[str]()
+    quotas, elastic = dict[str, int](), list[str]()
     for host, capacity in actual.able():
-        usual, limit = usual_workers(host, capacity), limits.get(host.name)
-        if capacity.devices:
-            quotas[host.name] = usual if limit is None else min(usual, limit)
-        else:
-            quotas[host.name] = usual if limit is None else limit
-            if limit is None and host.workers is None:
-                elastic.append(host.name)
+        quotas[host.name] = usual_workers(host, capacity)
+        if not capacity.devices and host.workers is None:
+            elastic.append(host.name)
     held_back = sum(name.rpartition(":")[0] in quotas for name in desired.held_back)
     short = (desired.workers or 0) + held_back - sum(quotas.values())
     for left, name in zip(range(len(elastic), 0, -1), elastic, strict=True):

@@ -87,18 +87,13 @@ def _enough(head: Head, workers: int | None) -> bool:
 
 
 async def _scale(head: Head, request: Scale) -> Reply:
-    fleet, workers = head.fleet, request.workers
+    workers = request.workers
     if workers is not None and workers < 0:
         raise HeadError(f"{workers} workers: write 0 or more")
     number = "as many workers as the hosts give" if workers is None else f"{workers} workers"
-    if request.host is None:
-        wanted, where = desired.scale(fleet.desired, workers), ""
-    else:
-        _check(NO_HOST, [request.host], _host_names(head))
-        running, where = fleet.worker_table.staying, f" on {request.host}"
-        wanted = desired.scale_host(fleet.desired, request.host, workers, running)
+    wanted = desired.scale(head.fleet.desired, workers)
     more = _lacking(head, request, wanted)
-    return _change(head, request, wanted, f"wanted{where}: {number}", more)
+    return _change(head, request, wanted, f"wanted: {number}", more)
 
 
 async def _retire(head: Head, request: RetireWorkers) -> Reply:
@@ -215,14 +210,7 @@ async def _stop(head: Head, request: Stop, session: Session) -> Reply:
 def _lacking(head: Head, request: Scale, wanted: Desired) -> str:
     """Say how much of the requested number does not fit."""
     changes = head.fleet.preview(wanted)
-    stops = set(changes.stops)
-    there = [
-        name
-        for name, host in head.fleet.worker_table.staying.items()
-        if request.host in (None, host) and name not in stops
-    ]
-    starts = [spec for spec in changes.starts if request.host in (None, spec.host)]
-    have = len(there) + len(starts)
+    have = len(head.fleet.worker_table.staying.keys() - changes.stops) + len(changes.starts)
     if request.workers is None or have >= request.workers:
         return ""
     return f"there is room for {have} only"

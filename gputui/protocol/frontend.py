@@ -63,10 +63,9 @@ class AwaitWorkers(Numbered):
 
 @dataclass(frozen=True, slots=True)
 class Scale(Numbered):
-    """Want this many workers (None: as many as the hosts give), on these hosts or all."""
+    """Want this many workers; None is as many as the hosts give."""
 
     workers: SignedNumber | None
-    host: Name | None = None
     preview: bool = False
     """Answer with `Previewed` and change nothing."""
 

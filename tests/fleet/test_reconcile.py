@@ -83,32 +83,10 @@ def test_one_that_is_kept_for_what_it_holds_gives_no_room_to_an_added_one() -> N
     assert starts(fleet, desired.add(kept, ["b:gpu3"], fleet.running)) == ["b:gpu3"]
 
 
-def test_a_host_can_be_scaled_alone() -> None:
-    fleet = running(*ALL_OF_A, "b:gpu0")
-    wanted = desired.scale_host(Desired(), "a", 1, fleet.running)
-    changes = decide(fleet, wanted)
-    assert changes.stops == ("a:gpu0", "a:gpu1", "a:gpu2")
-    assert [spec.name for spec in changes.starts] == ["b:gpu1", "b:gpu2", "b:gpu3"]
-
-
-def test_a_host_scaled_alone_changes_the_number_in_all() -> None:
-    fleet = running(*ALL_OF_A, "b:gpu0")
-    changes = decide(fleet, desired.scale_host(Desired(5), "b", 3, fleet.running))
-    assert [spec.name for spec in changes.starts] == ["b:gpu1", "b:gpu2"]
-    assert changes.stops == ()
-
-
 def test_cpu_workers_shrink_by_worth_too() -> None:
     fleet = Actual(hosts=(Host("c"),), capacities={"c": CPUS}, running={})
     fleet = running("c:cpu0", "c:cpu3", "c:cpu1", "c:cpu2", "c:cpu4", fleet=fleet)
     assert decide(fleet, Desired(3)).stops == ("c:cpu0", "c:cpu3")
-
-
-def test_a_host_of_cpu_workers_gives_more_than_usual_when_asked() -> None:
-    fleet = Actual(hosts=(Host("c"),), capacities={"c": CPUS}, running={})
-    fleet = running("c:cpu0", "c:cpu1", "c:cpu2", "c:cpu3", fleet=fleet)
-    wanted = desired.scale_host(Desired(), "c", 6, fleet.running)
-    assert starts(fleet, wanted) == ["c:cpu4", "c:cpu5"]
 
 
 def test_one_that_is_kept_for_what_it_holds_is_not_stopped_again() -> None:
@@ -183,7 +161,6 @@ HOSTS = (
 def desires(draw: st.DrawFn) -> Desired:
     return Desired(
         workers=draw(st.none() | st.integers(0, 20)),
-        limits=tuple(draw(st.dictionaries(names, st.integers(0, 6))).items()),
         held_back=frozenset(draw(st.sets(st.sampled_from(["g:gpu0", "g:gpu3", "c:cpu1"])))),
         asked=frozenset(draw(st.sets(st.sampled_from(["h:gpu1.1", "c:cpu3"])))),
     )

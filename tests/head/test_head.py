@@ -21,6 +21,7 @@ from gputui.protocol.frontend import (
     AddWorkers,
     ChangeHosts,
     RetireWorkers,
+    RetryHosts,
     Scale,
     Stop,
     SubscribeLogs,
@@ -114,7 +115,7 @@ async def test_an_unused_cluster_that_stays_ends_after_its_timeout(clusters: Clu
 
 async def test_an_unknown_host_is_refused_by_name(standing: LiveCluster) -> None:
     with pytest.raises(HeadError, match="no host elsewhere"):
-        await standing.request(Scale(0, 1, host="elsewhere"))
+        await standing.request(RetryHosts(0, ("elsewhere",)))
 
 
 async def test_the_connection_file_tells_no_secret(standing: LiveCluster) -> None:

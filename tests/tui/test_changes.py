@@ -37,7 +37,7 @@ def hosts() -> Snapshot:
     ("line", "title", "request_"),
     [
         ("scale 2", "Scale the cluster to 2", Scale(0, 2)),
-        ("scale a max", "Scale a to max", Scale(0, None, "a")),
+        ("scale max", "Scale the cluster to max", Scale(0, None)),
         ("retire b", "Retire b:gpu0", RetireWorkers(0, ("b:gpu0",))),
         ("start b", "Start workers on b:gpu1", AddWorkers(0, ("b:gpu1",))),
         ("restart a:gpu1", "Restart a:gpu1?", Restart(0, ("a:gpu1",))),

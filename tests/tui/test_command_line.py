@@ -27,7 +27,7 @@ def cluster(**options: Any) -> Still:
         ("run svd rows=5 col", "run svd rows=5 cols="),
         ("retire h:gpu1", "retire h:gpu1 "),
         ("retire node", "retire node-01 "),
-        ("scale no", "scale node-01 "),
+        ("remove no", "remove node-01 "),
         ("restart al", "restart all "),
         ("theme oka", "theme okabe-ito "),
         ("screenshot some", "screenshot somewhere.svg "),

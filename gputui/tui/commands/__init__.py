@@ -55,7 +55,7 @@ class Command:
     def needs_argument(self) -> bool:
         """Whether something must be typed after its name: what its usage has outside brackets.
 
-        >>> Command("scale", "", print, usage="[HOST] N|max").needs_argument
+        >>> Command("scale", "", print, usage="N|max").needs_argument
         True
         >>> Command("run", "", print, usage="[PRESET [name=value…]]").needs_argument
         False

@@ -48,15 +48,14 @@ async def _do(app: Frame, request: Change | Restart | RetryHosts) -> None:
 
 
 async def _scale(app: Frame, argument: str) -> None:
-    host, _, number = argument.rpartition(" ")
-    if not number:
+    if not argument:
         await _scale_by(app, 0)
         return
-    everything = number in ("max", "all")
-    if not everything and not (number.isdecimal() and number.isascii()):
-        raise HeadError(f"{number}: write a number of workers, or max")
-    request = Scale(0, None if everything else int(number), host.strip() or None)
-    await change(app, request, f"Scale {request.host or 'the cluster'} to {number}")
+    everything = argument in ("max", "all")
+    if not everything and not (argument.isdecimal() and argument.isascii()):
+        raise HeadError(f"{argument}: write a number of workers, or max")
+    request = Scale(0, None if everything else int(argument))
+    await change(app, request, f"Scale the cluster to {argument}")
 
 
 async def _scale_by(app: Frame, more: int) -> None:
@@ -251,8 +250,8 @@ COMMANDS = tuple(
     replace(command, changes=True)
     for command in (
         Command(
-            "scale", "Set the number of workers, in all or on one host", _scale, "", "[HOST] N|max",
-            unavailable=_no_cluster, suggest=lambda app, words: ["max", *hosts(app, words)],
+            "scale", "Set the number of workers", _scale, "", "N|max",
+            unavailable=_no_cluster, suggest=lambda _app, _words: ["max"],
         ),
         Command(
             "more", "Add workers, after a preview", _more, "plus",
