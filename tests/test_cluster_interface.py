@@ -86,7 +86,7 @@ def test_it_is_a_cluster_of_dasks_with_what_notebooks_look_at(standing: Standing
     for html in (cluster._repr_html_(), client._repr_html_()):
         assert cluster.name in html or "GPUCluster" in html
     html = cluster._repr_html_()
-    assert "GPU workers" in html
+    assert "<strong>Workers:</strong> 2" in html
     assert "href=" not in html and "None<" not in html
 
 

@@ -93,10 +93,6 @@ class GPUCluster(RunningCluster):
             self._finalizer()
             raise
 
-    def close(self, timeout: float | str | None = None) -> Any:
-        """Stop the cluster, and wait until nothing is left of it."""
-        return super().close(timeout)
-
     async def _start(self) -> None:
         try:
             async with asyncio.timeout(seconds("timeout", self._timeout)):

@@ -78,7 +78,6 @@ CLOSE_S = 20.0
     dashboard_link=None,
     scale="self n",
     adapt="self Adaptive kwargs",
-    wait_for_workers="self n_workers timeout",
     close="self timeout",
     _start="self",
     _watch_worker_status="self comm",
@@ -243,14 +242,6 @@ class RunningCluster(Cluster):  # type: ignore[misc]
         )
         return self.sync(result_of, given, request, functools.partial(self._watching, "run"))
 
-    def wait_for_workers(self, n_workers: int = 1, timeout: float | str | None = None) -> Any:
-        """Wait until so many workers are up.
-
-        Raises ClusterError, with every reason, when no more will come, or after `timeout`, in
-        seconds or as "15s". With a timeout it is a TimeoutError, as Dask's is.
-        """
-        return super().wait_for_workers(n_workers, timeout)
-
     def close(self, timeout: float | str | None = None) -> Any:
         """Detach from the cluster, which goes on."""
         closing = super().close(timeout)
@@ -277,19 +268,8 @@ class RunningCluster(Cluster):  # type: ignore[misc]
 
     __hash__ = object.__hash__
 
-    def __repr__(self) -> str:
-        if self._connection is None:
-            return f"{type(self).__name__}({self.name})"
-        text: str = super().__repr__()
-        return text
-
     def _repr_html_(self, cluster_status: str | None = None) -> str:
-        workers = self.scheduler_info["workers"].values()
-        gpus = sum(bool(info.get("resources", {}).get("GPU")) for info in workers)
-        hosts = len({info["name"].rpartition(":")[0] for info in workers})
-        cells = (f"<strong>GPU workers:</strong> {gpus}", f"<strong>Hosts:</strong> {hosts}")
-        row = "".join(f'<td style="text-align: left;">{cell}</td>' for cell in cells)
-        html: str = super()._repr_html_(f"{cluster_status or ''}<tr>{row}</tr>")
+        html: str = super()._repr_html_(cluster_status)
         link = f'<a href="{self.dashboard_link}" target="_blank">{self.dashboard_link}</a>'
         return LINK.sub(link, NO_LINK.sub("none", html))
 
@@ -417,6 +397,11 @@ class RunningCluster(Cluster):  # type: ignore[misc]
     async def _wait_for_workers(
         self, n_workers: int = 1, timeout: float | str | None = None
     ) -> None:
+        """Wait until so many workers are up.
+
+        Raises ClusterError, with every reason, when no more will come, or after `timeout`, in
+        seconds or as "15s". With a timeout it is a TimeoutError, as Dask's is.
+        """
         number = whole_number("n_workers", n_workers)
         try:
             async with asyncio.timeout(seconds("timeout", timeout)):
