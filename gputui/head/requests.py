@@ -7,7 +7,6 @@ function does what.
 import asyncio
 import logging
 from collections.abc import Callable, Container, Coroutine, Iterable, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -17,7 +16,7 @@ from gputui.fleet.desired import Desired
 from gputui.groups import members
 from gputui.head.head import Head
 from gputui.head.server import Answering, FrontendConnection
-from gputui.model.hosts import Host, parse_hosts
+from gputui.model.hosts import parse_hosts
 from gputui.model.plan import Changes
 from gputui.model.snapshot import HostState, Session, Severity, WorkerState
 from gputui.protocol.frontend import (
@@ -135,35 +134,29 @@ async def _restart(head: Head, request: Restart) -> Reply:
 
 
 async def _change_hosts(head: Head, request: ChangeHosts) -> Reply:
-    fleet = head.fleet
-    named = (
+    fleet, names = head.fleet, _host_names(head)
+    new = (
         await asyncio.to_thread(parse_hosts, request.text, members=members) if request.text else ()
     )
-    _check(NO_HOST, request.remove, _host_names(head))
-    there = {host.name: host for host in fleet.hosts}
-    gone = [*request.remove]
-    if request.replace:
-        gone += [name for name in there if name not in {host.name for host in named}]
-    new = [host for host in named if host.name not in there]
-    known = [(host, there[host.name]) for host in named if host.name in there]
-    changed = [host for host, now in known if replace(host, line=now.line) != now]
-    if known and not request.replace:
-        names = ", ".join(host.name for host, _ in known)
-        raise HeadError(f"part of this cluster already: {names}")
+    _check(NO_HOST, request.remove, names)
+    if known := [host.name for host in new if host.name in names]:
+        raise HeadError(f"part of this cluster already: {', '.join(known)}")
     remote = [host.name for host in new if not host.is_local]
     if head.local_only and remote:
         raise HeadError(
             f"cannot add {', '.join(remote)}: this cluster was started on this machine alone and "
             "listens on loopback only; start one whose hosts name another machine"
         )
-    text = _hosts_text(new, gone, changed)
-    left = tuple(host for host in fleet.hosts if host.name not in gone)
+    said = ("add", [host.name for host in new]), ("remove", request.remove)
+    text = "; ".join(f"{verb} {', '.join(names)}" for verb, names in said if names)
+    left = tuple(host for host in fleet.hosts if host.name not in request.remove)
     if request.preview:
         changes = fleet.preview(fleet.desired, left)
-        stops = (*changes.stops, *(n for name in gone for n in fleet.worker_table.of_host(name)))
+        gone = (n for name in request.remove for n in fleet.worker_table.of_host(name))
+        stops = (*changes.stops, *gone)
         return _previewed(head, request.request, Changes(changes.starts, stops), text)
     fleet.add_hosts(new)
-    fleet.remove_hosts(gone)
+    fleet.remove_hosts(request.remove)
     head.tell(Severity.INFO, "cluster", "changed", text)
     return Done(request.request, text)
 
@@ -229,15 +222,6 @@ def _previewed(head: Head, request: int, changes: Changes, more: str = "") -> Pr
 
 def _joined(*words: str) -> str:
     return "; ".join(word for word in words if word)
-
-
-def _hosts_text(new: list[Host], gone: list[str], changed: list[Host]) -> str:
-    words = [f"add {', '.join(host.name for host in new)}"] if new else []
-    words += [f"remove {', '.join(gone)}"] if gone else []
-    if changed:
-        names = ", ".join(host.name for host in changed)
-        words.append(f"other options of {names} wait until it is removed and added again")
-    return "; ".join(words) or "nothing changes"
 
 
 def _host_names(head: Head) -> set[str]:

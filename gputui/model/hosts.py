@@ -1,8 +1,8 @@
 """Text → `Host` values: the grammar of hosts.txt, every bad line reported at once.
 
 One host a line, `#` comments, `key=value` options; ranges are expanded; a line that begins
-with `*` gives defaults for the lines after it. Called by the command line, the head (`:add`,
-`:reload`) and Python; pure, so nothing here resolves a name, reads a file or looks into a group.
+with `*` gives defaults for the lines after it. Called by the command line, the head (`:add`)
+and Python; pure, so nothing here resolves a name, reads a file or looks into a group.
 """
 
 import ipaddress

@@ -95,11 +95,10 @@ class Restart(Numbered):
 
 @dataclass(frozen=True, slots=True)
 class ChangeHosts(Numbered):
-    """Add the hosts of this hosts text, remove those named; `replace` makes the text the whole."""
+    """Add the hosts of this hosts text, and remove those named."""
 
     text: Document = ""
     remove: Fleet[Name] = ()
-    replace: bool = False
     preview: bool = False
 
 

@@ -337,19 +337,6 @@ def test_a_preset_that_raises_is_a_failed_run_with_its_reason(lab: Command, tmux
     left_running(screen)
 
 
-@pytest.mark.slow
-def test_the_hosts_file_is_read_again_with_a_preview(gputui: Command, tmux: Tmux) -> None:
-    hosts = gputui.folder / "lab.txt"
-    hosts.write_text(HERE + "\n")
-    screen = tmux.open(str(hosts), env=gputui.env, cells=(200, 50))
-    screen.sees("workers 2/2", "cpu1")
-    hosts.write_text(HERE.replace("workers=2", "workers=3") + "\n")
-    screen.type(":reload")
-    screen.press("Enter", "lab.txt again", "other options of localhost wait until it is removed")
-    answer(screen, "n", "lab.txt again")
-    stopped(screen)
-
-
 def test_a_host_is_refused_where_the_cluster_is_on_loopback(lab: Command, tmux: Tmux) -> None:
     screen = attached_in(tmux, lab)
     screen.type(":add gpu-d gpus=0,1")

@@ -1,7 +1,6 @@
 """What each command that changes the cluster asks of the head, after a look and a yes."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -67,19 +66,6 @@ async def test_what_ends_nothing_is_done_at_once(line: str, request_: Request) -
     async with showing(on, "a:gpu0", size=(100, 30)) as pilot:
         await pilot.press("colon", *line, "enter")
         await until(pilot, lambda: request_ in on.link.asked)
-
-
-async def test_the_hosts_file_is_read_again_whole(tmp_path: Path) -> None:
-    path = tmp_path / "hosts.txt"
-    path.write_text("a\nc gpus=0\n")
-    on = Still(hosts())
-    on.link.attached = replace(on.link.attached, hosts_source=str(path))
-    on.link.reply = Previewed(0, (), (), "remove b, add c")
-    async with showing(on, "a:gpu0", size=(120, 30)) as pilot:
-        await press(pilot, [*":reload", "enter"], "remove b, add c")
-        await pilot.press("y")
-        wanted = ChangeHosts(0, "a\nc gpus=0\n", replace=True)
-        await until(pilot, lambda: wanted in on.link.asked)
 
 
 async def test_keys_work_on_what_is_marked() -> None:

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from pathlib import Path
 
 from gputui.errors import HeadError
 from gputui.model.slots import Slot, SlotState
@@ -130,19 +129,6 @@ async def _remove_hosts(app: Frame, argument: str) -> None:
     await change(app, ChangeHosts(0, remove=names), f"Remove {', '.join(names)}")
 
 
-async def _reload(app: Frame) -> None:
-    source = Path(_hosts_source(app))
-    try:
-        text = source.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise HeadError(f"{source}: {error}") from error
-    await change(app, ChangeHosts(0, text=text, replace=True), f"Read {source.name} again")
-
-
-def _hosts_source(app: Frame) -> str:
-    return app.head.connection.attached.hosts_source if app.head.connection else ""
-
-
 async def _retry(app: Frame, argument: str) -> None:
     await _do(app, RetryHosts(0, tuple(argument.replace(",", " ").split())))
 
@@ -157,10 +143,6 @@ def _no_workers(app: Frame) -> str:
 
 def _no_worker_there(app: Frame) -> str:
     return "" if workers_named(app.watched.workers, _targets(app)) else "no worker there"
-
-
-def _no_source(app: Frame) -> str:
-    return "" if _hosts_source(app) else "this cluster was not started from a file"
 
 
 def _none_failed(app: Frame) -> str:
@@ -276,7 +258,6 @@ COMMANDS = tuple(
         ),
         Command("add", "Add hosts", _add_hosts, "", "HOST [key=value…]"),
         Command("remove", "Remove hosts", _remove_hosts, "", "HOST…", suggest=hosts),
-        Command("reload", "Read the hosts file again", _reload, unavailable=_no_source),
         Command(
             "retry", "Retry failed and silent hosts", _retry, "", "[HOST…]",
             unavailable=_none_failed, suggest=hosts,
