@@ -11,6 +11,7 @@ import contextlib
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from gputui.head.server import FrontendConnection, FrontendServer
@@ -94,14 +95,13 @@ class RecentHistory:
         cpu_workers: Callable[[], Iterable[WorkerStatus]] = tuple,
     ) -> None:
         self._hosts, self._cpu_workers = hosts, cpu_workers
-        self._history: History | None = None
         self._keys: dict[str, tuple[str, ...]] = {}
         """Of each host, by its name."""
 
     async def run(self) -> None:
         """Take a row of everything each second, until cancelled."""
         await asyncio.sleep(FINE_S)  # what ends sooner imports no NumPy
-        await asyncio.to_thread(self._make)
+        await asyncio.to_thread(lambda: self._history)
         loop = asyncio.get_running_loop()
         due = loop.time()
         while True:
@@ -128,13 +128,13 @@ class RecentHistory:
                 rows += [*map(of_device, host.devices), *map(of_worker, workers)]
             else:
                 rows += [NOTHING] * len(own)
-        self._make().add(at, tuple(keys), rows)
+        self._history.add(at, tuple(keys), rows)
 
     def taken(self) -> Iterator[HistoryTaken]:
         """Yield the history, a message a host."""
         for host in tuple(self._keys):
             if (keys := self._keys.get(host)) is not None:
-                yield self._make().taken(host, keys)
+                yield self._history.taken(host, keys)
 
     async def send_to(self, frontend: FrontendConnection) -> None:
         """Send the history, a host at a time, no faster than the frontend reads."""
@@ -146,12 +146,11 @@ class RecentHistory:
             await frontend.channel.flush(None)
             await asyncio.sleep(0)  # a channel that has ended holds nothing up
 
-    def _make(self) -> "History":
-        if self._history is None:
-            from gputui.model.history import History
+    @cached_property
+    def _history(self) -> "History":
+        from gputui.model.history import History
 
-            self._history = History()
-        return self._history
+        return History()
 
 
 class AlarmWatch:

@@ -192,7 +192,8 @@ class Job:
         done, reported_at = 0, 0.0
         try:
             while done < len(futures):
-                self._raise_if_cancelled()
+                if self.cancel.is_set():
+                    raise RunCancelledError("cancelled")
                 if time.monotonic() - reported_at > POLL_S:
                     self.report(RunProgress(stage, done, len(futures)))
                     reported_at = time.monotonic()
@@ -209,10 +210,6 @@ class Job:
                 future.release()
             raise
         self.report(RunProgress(stage, done, len(futures)))
-
-    def _raise_if_cancelled(self) -> None:
-        if self.cancel.is_set():
-            raise RunCancelledError("cancelled")
 
     def _raise_if_failed(self, future: Any) -> None:
         if future.status == "finished":

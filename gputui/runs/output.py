@@ -179,7 +179,7 @@ def draw_file(figure: Figure, path: Path) -> None:
     """Write the figure to a file, in the format that one of `FIGURE_SUFFIXES` names.
 
     Raises:
-        UsageError: matplotlib is not installed, or the file cannot be written.
+        UsageError: the file cannot be written.
     """
     data = drawn(figure, path.suffix[1:])
     try:
@@ -207,12 +207,10 @@ def has_matplotlib() -> bool:
 
 
 def drawn(figure: Figure, format: str) -> bytes:
-    """Return the figure as png, pdf or svg; raises UsageError without matplotlib."""
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure as Canvas
-    except ImportError:
-        raise UsageError("--figure: pip install 'gputui[figure]'") from None
+    """Return the figure as png, pdf or svg."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure as Canvas
+
     canvas = Canvas(figsize=(8, 4.5), layout="constrained")
     FigureCanvasAgg(canvas)
     axes = canvas.add_subplot()
