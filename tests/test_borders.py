@@ -30,7 +30,7 @@ OWN_WORDS = {
     "clusters.py:ls": "hints; `table` makes rows safe",
     "commands.py:completion_": "a script of this package",
     "hosts.py:bootstrap": "what the user gave",
-    "sharing.py:claim": "a duration",
+    "hosts.py:claim": "a duration",
     "hosts.py:doctor": "`report` makes what hosts say safe",
     "listing.py:_draw": "this package's documentation",
     "listing.py:_new": "files that this command made",

@@ -543,7 +543,7 @@ def doctor() -> None:
 )
 @json_option
 @click.option("--watch", is_flag=True, help="Print it again every two seconds.")
-@carried_out_in("sharing")
+@carried_out_in("hosts")
 def who() -> None:
     """Show whose GPU it is: users, processes and claims on HOSTS, without a cluster."""
 
@@ -556,7 +556,7 @@ def who() -> None:
 @click.option("--pid", type=click.IntRange(1), help="Hold those of a process until it ends.")
 @click.option("--list", "listed", is_flag=True, help="Show your claims.")
 @click.option("--release", is_flag=True, help="End your claims of this kind.")
-@carried_out_in("sharing")
+@carried_out_in("hosts")
 def claim() -> None:
     """Hold free GPUs of HOSTS, so that others leave them alone, until ctrl+C."""
 

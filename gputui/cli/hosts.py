@@ -1,21 +1,59 @@
-"""Commands that make hosts ready: `doctor` and `bootstrap`."""
+"""Commands on hosts without a cluster: `who` and `claim`, `doctor` and `bootstrap`."""
 
+import asyncio
+import contextlib
+import json
+import math
 import sys
-from dataclasses import replace
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import click
 
 from gputui.cli.terminal import ask_here
-from gputui.client.sources import read_hosts
-from gputui.errors import ExitCode, UsageError
+from gputui.client.head_connection import HeadConnection
+from gputui.client.sources import parse_size, parse_span, read_hosts
+from gputui.errors import ClusterError, ExitCode, GputuiError, HostError, UsageError
+from gputui.fleet.checks import OTHERS_HIDDEN, Verdict, chosen_devices
+from gputui.fleet.claiming import Picked, hold
+from gputui.fleet.host import FleetHost
+from gputui.fleet.lone_agents import lone_agents
 from gputui.fleet.stages import FleetSettings
-from gputui.model.plain_text import safe
+from gputui.model.hosts import Host
+from gputui.model.plain_text import aligned, safe, safe_lines
+from gputui.model.readings import (
+    DeviceReading,
+    Note,
+    Wanted,
+    claim_text,
+    is_free,
+    used_since,
+    users,
+)
+from gputui.model.snapshot import HostState, HostStatus
+from gputui.protocol.connection_file import ConnectionFile, running_clusters
+from gputui.protocol.frontend import SnapshotTaken, ToFrontend
 from gputui.settings import load_settings
+from gputui.tui.rendering.format import age, memory, number, percent
+from gputui.tui.rendering.owners import gpu_sums
+
+WATCH_S = 2.0
+ANSWER_S = 2.0
+"""How long a head may take to answer."""
+RELEASED_S = 10.0
+"""How long a claim may take to end."""
 
 OTHERS_ONLY = """bootstrap makes other hosts ready; this machine has what gputui is installed with
   gputui bootstrap hosts.txt    or such lines as an argument: 'gpu-a,gpu-b'
   gputui doctor                 says what is missing on this machine"""
+
+Seen = tuple[dict[str, tuple[DeviceReading, ...]], tuple[HostError, ...]]
+"""The GPUs of each host that answered, and why the others did not."""
+Said = tuple[HeadConnection, dict[str, HostStatus]]
+"""A running head, and its hosts as it said last, by how a person reaches them."""
 
 
 def fleet_settings() -> FleetSettings:
@@ -23,9 +61,302 @@ def fleet_settings() -> FleetSettings:
     return FleetSettings(cluster_id="none", **load_settings().keywords())
 
 
+async def who(hosts: str | None, by: str, only: tuple[str, ...], as_json: bool, watch: bool) -> int:
+    """Print every GPU with its users and its claim; 3 where no host answered."""
+    filters, told = [gpu_filter(word) for word in only], dict[str, str]()
+    async with _looking(read_hosts(hosts).hosts, once=not watch) as look:
+        while True:
+            (up, failed), now = look(), time.time()
+            _tell([each for each in failed if told.get(each.host) != each.reason])
+            told = {each.host: each.reason for each in failed}
+            devices = [
+                (name, device)
+                for name, some in up.items()
+                for device in some
+                if all(keeps(device, now) for keeps in filters)
+            ]
+            if as_json:
+                rows: list[dict[str, Any]] = [
+                    {
+                        "host": name,
+                        "gpus": [as_object(each) for host, each in devices if host == name],
+                    }
+                    for name in up
+                ]
+                rows += [{"host": each.host, "error": each.reason} for each in failed]
+                shown = json.dumps(rows, indent=1)
+            elif by == "gpu":
+                shown = "\n".join(aligned(by_gpu(devices, now)))
+            else:
+                shown = "\n".join(aligned(sums(devices, by, now)))
+            print(safe_lines(shown), flush=True)
+            if not watch:
+                return int(ExitCode.DONE if up else ExitCode.NO_CLUSTER)
+            await asyncio.sleep(WATCH_S)
+
+
+@contextlib.asynccontextmanager
+async def _looking(hosts: Sequence[Host], once: bool) -> AsyncIterator[Callable[[], Seen]]:
+    """Yield a function that returns the newest readings of these hosts, in their order.
+
+    Of those that a running head has ready, that tells; the others are reached, and read `once` or
+    all the time.
+    """
+    async with contextlib.AsyncExitStack() as opened:
+        asked = await asyncio.gather(*(_asked(each, opened) for each in running_clusters()))
+        heads = [each for each in asked if each]
+        agents = dict[str, FleetHost]()
+        # A head may end, or lose a host, while others are reached.
+        while rest := [
+            host for host in hosts if host.name not in agents and not _ready(host, heads)
+        ]:
+            alone = lone_agents(rest, fleet_settings(), ask_here, once=once)
+            reached = await opened.enter_async_context(alone)
+            for agent in reached:
+                for each in _said(agent):
+                    print(safe(f"gputui: {agent.name}: {each}"), file=sys.stderr)
+            agents |= {agent.name: agent for agent in reached}
+
+        def look() -> Seen:
+            found, lost = {}, []
+            for host in hosts:
+                agent, status = agents.get(host.name), _ready(host, heads)
+                if agent and agent.state is HostState.READY:
+                    found[host.name] = agent.claims.devices
+                elif status:
+                    found[host.name] = chosen_devices(host, status.devices)
+                elif agent:
+                    lost.append(_failure(agent))
+                else:
+                    why = "your cluster there lost it, or has ended"
+                    lost.append(HostError(host.name, HostState.SILENT, why))
+            return found, tuple(lost)
+
+        yield look
+
+
+def _ready(host: Host, heads: Iterable[Said]) -> HostStatus | None:
+    """Return a host as a head has it that it is ready at; None where it is at none."""
+    for head, said in heads:
+        status = said.get(host.by_hand)
+        if status and status.state is HostState.READY and not head.why_gone:
+            return status
+    return None
+
+
+async def _asked(cluster: ConnectionFile, opened: contextlib.AsyncExitStack) -> Said | None:
+    """Follow what a head says of its hosts until `opened` is closed; None without an answer."""
+    said: dict[str, HostStatus] = {}
+
+    def heard(message: ToFrontend) -> None:
+        if isinstance(message, SnapshotTaken):
+            said.clear()
+            said.update({host.by_hand: host for host in message.snapshot.hosts})
+
+    with contextlib.suppress(GputuiError, TimeoutError):
+        async with asyncio.timeout(ANSWER_S):
+            opening = HeadConnection.open(cluster.socket, frontend="command", snapshots=True)
+            connection = await opened.enter_async_context(await opening)
+            connection.heard = heard
+            await connection.received(SnapshotTaken)
+            return connection, said
+    return None
+
+
+def _said(agent: FleetHost) -> Iterable[str]:
+    """Return the warnings of a host that is ready."""
+    if agent.facts is None or agent.state is not HostState.READY:
+        return ()
+    if not agent.claims.devices:
+        return [f"no GPU: {'; '.join(agent.facts.warnings) or 'none that may be used'}"]
+    return [*agent.facts.warnings, *[OTHERS_HIDDEN] * agent.facts.others_hidden]
+
+
+def _failure(host: FleetHost) -> HostError:
+    """Return why a host cannot be used now."""
+    status = host.status
+    return HostError(
+        host.name, host.state, status.reason, hint=status.hint, stderr_tail=status.stderr_tail
+    )
+
+
+def _tell(failed: Iterable[HostError]) -> None:
+    for error in failed:
+        print(f"gputui: {safe_lines(str(error))}", file=sys.stderr)
+
+
+def as_object(device: DeviceReading) -> dict[str, Any]:
+    """Return one GPU of `who --json`."""
+    return {
+        "gpu": device.label,
+        "uuid": device.uuid,
+        "model": device.name,
+        "free": is_free(device),
+        "utilization_percent": device.utilization_percent,
+        "memory_used_bytes": device.memory_used_bytes,
+        "memory_total_bytes": device.memory_total_bytes,
+        "power_w": device.power_w,
+        "processes": [
+            {key: value for key, value in asdict(each).items() if key != "owner"}
+            for each in device.processes
+        ],
+        "claim": device.claim
+        and {"pid": device.claim.pid, "user": device.claim.user} | asdict(device.claim.note),
+        "waiting": list(device.waiting),
+        "idle_since": device.idle_since,
+    }
+
+
+def by_gpu(devices: Iterable[tuple[str, DeviceReading]], now: float) -> list[list[str]]:
+    """Return a row for each GPU, under a head."""
+    rows = [["host", "gpu", "model", "util", "memory", "user", "since", "idle", "claim"]]
+    for host, device in devices:
+        since = used_since(device)
+        rows.append(
+            [
+                host,
+                device.label,
+                device.name,
+                percent(device.utilization_percent),
+                memory(device.memory_used_bytes, device.memory_total_bytes),
+                ", ".join(users(device)) or ("free" if is_free(device) else "–"),
+                "–" if since is None else age(now - since),
+                "–" if device.idle_since is None else age(now - device.idle_since),
+                claim_text(device, now) or "–",
+            ]
+        )
+    return rows
+
+
+def sums(devices: Iterable[tuple[str, DeviceReading]], by: str, now: float) -> list[list[str]]:
+    """Return a row for each user or host, under a head: GPUs, memory, power, and idle hours."""
+
+    def names(host: str, device: DeviceReading) -> tuple[str, ...]:
+        return users(device) if by == "user" else (host,)
+
+    rows = [[by, "gpus", "free", "memory", "power", "idle"]]
+    for each in gpu_sums(devices, now, names):
+        free = sum(is_free(device) for _, device in each.devices)
+        counts = [str(len(each.devices)), str(free), memory(*each.memory_bytes)]
+        rows.append(
+            [each.name, *counts, f"{number(each.power_w)} W", f"{each.idle_s / 3600:.1f} h"]
+        )
+    return rows
+
+
+async def claim(
+    hosts: str | None,
+    gpus: int | None,
+    span: str | None,
+    note: str,
+    wait: str | None,
+    memory_free: str,
+    pid: int | None,
+    listed: bool,
+    release: bool,
+) -> None:
+    """Hold GPUs until it is interrupted, or for a span; 3 where they cannot be had.
+
+    Or list one's own claims, or release those that such commands hold.
+    """
+    if (pid, listed, release).count(None) + (listed, release).count(False) < 2:
+        raise UsageError("give one of --pid, --list and --release")
+    if (pid or listed or release) and (gpus or wait or memory_free):
+        raise UsageError("-n, --wait and --memory-free: for GPUs that are free; leave them out")
+    read = read_hosts(hosts)
+    if pid and len(read.hosts) > 1:
+        raise UsageError("--pid: a process is on one host; name that one")
+    hold_s = parse_span(span) if span else None
+    wait_s, now = parse_span(wait or "0"), time.time()
+    text = note or (f"process {pid}" if pid else "")
+    shown = Note(text, since=now, until=None if hold_s is None else now + hold_s, only_held=True)
+    wanted = Wanted(gpus or 1, 0, parse_size("--memory-free", memory_free), wait_s)
+    async with lone_agents(read.hosts, fleet_settings(), ask_here) as found:
+        up = [each for each in found if each.state is HostState.READY]
+        _tell(_failure(each) for each in found if each not in up)
+        if not up:
+            raise ClusterError("no host answered")
+        agents = {each.name: each.agent_pid for each in up}
+        if listed or release:
+            await _own_claims(up, release)
+            return
+        if pid:
+            held: Picked = [(up[0].claims, await up[0].claims.claim_for(pid, shown))]
+        else:
+            held = await hold([host.claims for host in up], wanted, shown, _say())
+        named = {claims.name for claims, _ in held}
+        for claims, devices in held:
+            for device in devices:
+                print(safe(f"{claims.name}  {device.label}  {device.uuid}"), flush=True)
+        until = "ctrl+C" if pid is None else f"process {pid} ends, or ctrl+C"
+        how = f"until {until}" if hold_s is None else f"for {age(hold_s)}"
+        print(f"gputui: held {how}", file=sys.stderr)
+        end = time.monotonic() + (math.inf if hold_s is None else hold_s)
+        while (left_s := end - time.monotonic()) > 0:
+            for each in up:
+                ended = each.lease_over or each.agent_pid != agents[each.name]
+                if ended and each.name in named:
+                    why = each.status.reason or "its agent ended"
+                    raise ClusterError(f"{each.name}: {why}; its GPUs are not held")
+            if pid and up[0].claims.over:
+                break
+            await asyncio.sleep(min(1.0, left_s))
+
+
+def _say() -> Callable[[str], None]:
+    """Return a function that prints why one waits, when that has changed."""
+    last = ""
+
+    def say(why: str) -> None:
+        nonlocal last
+        first = why.partition("\n")[0]
+        if first != last:
+            last = first
+            print(f"gputui: waiting: {safe_lines(why)}", file=sys.stderr, flush=True)
+
+    return say
+
+
+async def _own_claims(up: Iterable[FleetHost], release: bool) -> None:
+    """Print this user's claims; release those that only a `gputui claim` holds."""
+    for host in up:
+        own = [each for each in host.claims.devices if each.claim and each.claim.own]
+        for device in own:
+            words = [host.name, device.label, claim_text(device, time.time())]
+            assert device.claim
+            if release and not device.claim.note.only_held:
+                words.append("a cluster or program has it: end that")
+            print(safe("  ".join(words)), flush=True)
+        ending = [each.uuid for each in own if each.claim and each.claim.note.only_held]
+        if release and ending:
+            host.claims.end(ending)
+            until = time.monotonic() + RELEASED_S
+            while any(each.claim and each.uuid in ending for each in host.claims.devices):
+                if time.monotonic() > until:
+                    raise ClusterError(f"{host.name}: not released within {RELEASED_S:g} s")
+                await asyncio.sleep(0.1)
+
+
+def gpu_filter(word: str) -> Callable[[DeviceReading, float], bool]:
+    """Return whether a GPU, at a moment, is one that a filter means; raises UsageError.
+
+    >>> gpu_filter("idle>1h")(DeviceReading("GPU-1", "0", "H100", idle_since=0.0), 3601.0)
+    True
+    """
+    if word == "free":
+        return lambda device, now: is_free(device)
+    if word.startswith("user:"):
+        return lambda device, now: word.removeprefix("user:") in users(device)
+    if word.startswith("idle>"):
+        least_s = parse_span(word.removeprefix("idle>"))
+        return lambda device, now: (
+            device.idle_since is not None and now - device.idle_since > least_s
+        )
+    raise UsageError(f"--only {word}: write free, user:NAME or 'idle>1h'")
+
+
 async def doctor(hosts: str | None) -> int:
     """Print what every check says of every host; 3 where one of them cannot be used."""
-    from gputui.fleet.checks import Verdict
     from gputui.fleet.doctor import diagnose, report
 
     settings = replace(fleet_settings(), cpu_fallback=hosts is None)
@@ -70,11 +401,7 @@ async def bootstrap(
 
     outcomes = await make_ready(given, settings, tell=tell, ask=ask_here, source=source)
     for host, outcome in zip(given, outcomes, strict=True):
-        if isinstance(outcome, str):
-            click.echo(f"{host.name}: ready: {safe(outcome)}")
-            continue
-        click.echo(f"{host.name}: failed: {safe(outcome.reason)}")
-        if outcome.hint:
-            click.echo(f"  {safe(outcome.hint)}")
+        ready = f"{host.name}: ready: {outcome}"
+        click.echo(safe_lines(ready if isinstance(outcome, str) else str(outcome)))
     failed = not all(isinstance(outcome, str) for outcome in outcomes)
     return int(ExitCode.NO_CLUSTER if failed else ExitCode.DONE)

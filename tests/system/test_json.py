@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from gputui.cli.commands import gputui as group
+from gputui.cli.hosts import as_object
 from gputui.cli.listing import FOLDER
-from gputui.cli.sharing import as_object
 from gputui.model.readings import DeviceReading
 from tests.system.conftest import Command
 
