@@ -78,15 +78,6 @@ def ask_for_more() -> int:
     return get_client().submit(inc, 1, pure=False).result()
 
 
-async def test_tasks_that_wait_for_tasks_of_theirs_without_a_thread_are_named(
-    clusters: Clusters,
-) -> None:
-    async with running(clusters) as (cluster, client):
-        task = client.submit(ask_for_more)
-        await named(cluster, "1 task waits for", "that it submitted", "ask_for_more", "secede")
-        del task
-
-
 def write_until_there_is_room(folder: str) -> None:
     while True:
         with contextlib.suppress(OSError), Path(folder, "result").open("wb") as file:
@@ -191,28 +182,6 @@ def lock_twice() -> None:
     lock.acquire()
 
 
-WAITS: dict[str, tuple[Callable[..., object], tuple[str, ...]]] = {
-    "input": (ask, ("reads from a pipe",)),
-    "child": (run_a_child_that_asks, ("waits for a child process", "cat")),
-    "open": (open_what_nobody_writes, ("waits in open",)),
-    "lock": (lock_twice, ("waits for a lock of this process",)),
-}
-
-
-@pytest.mark.parametrize("kind", WAITS)
-async def test_a_task_that_waits_in_a_call_is_named_with_its_line_and_the_call(
-    kind: str, clusters: Clusters, tmp_path: Path
-) -> None:
-    function, words = WAITS[kind]
-    fifo = tmp_path / "fifo"
-    os.mkfifo(fifo)
-    async with running(clusters) as (cluster, client):
-        given = [str(fifo)] if kind == "open" else []
-        task = client.submit(function, *given)
-        await named(cluster, function.__name__, "head/test_more_faults.py:", *words)
-        del task
-
-
 def pickle_much() -> None:
     import collections
     import pickle
@@ -229,16 +198,6 @@ def backtrack() -> None:
     re.match(r"(a+)+$", "a" * 60 + "b")
 
 
-@pytest.mark.parametrize("function", [pickle_much, backtrack])
-async def test_c_code_that_holds_the_gil_is_named_with_the_line_that_called_it(
-    function: Callable[[], object], clusters: Clusters
-) -> None:
-    async with running(clusters) as (cluster, client):
-        task = client.submit(function)
-        await named(cluster, "worker localhost:cpu0 holds the GIL in", function.__name__)
-        del task
-
-
 class NeverGone:
     def __del__(self) -> None:
         while True:
@@ -249,23 +208,8 @@ def leave() -> None:
     NeverGone()
 
 
-async def test_a_finalizer_that_never_returns_is_shown_with_its_task(clusters: Clusters) -> None:
-    async with running(clusters) as (cluster, client):
-        task = client.submit(leave)
-        await named(cluster, "leave", "__del__")
-        del task
-
-
 async def block() -> None:
     time.sleep(60)
-
-
-async def test_an_async_task_that_blocks_its_worker_is_named(clusters: Clusters) -> None:
-    async with running(clusters) as (cluster, client):
-        task = client.submit(block)
-        await named(cluster, "worker localhost:cpu0: head/test_more_faults.py:", "block")
-        await named(cluster, "holds up its event loop")
-        del task
 
 
 def take_all_descriptors() -> None:
@@ -279,12 +223,34 @@ def take_all_descriptors() -> None:
     time.sleep(600)
 
 
-async def test_a_worker_without_file_descriptors_is_named_with_the_limit(
-    clusters: Clusters,
+HERE = "head/test_more_faults.py:"
+HOLDS = "worker localhost:cpu0 holds the GIL in"
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (ask_for_more, ("1 task waits for", "that it submitted", "ask_for_more", "secede")),
+        (ask, ("ask", HERE, "reads from a pipe")),
+        (run_a_child_that_asks, ("a_child_that_asks", HERE, "waits for a child process", "cat")),
+        (open_what_nobody_writes, ("open_what_nobody_writes", HERE, "waits in open")),
+        (lock_twice, ("lock_twice", HERE, "waits for a lock of this process")),
+        (pickle_much, (HOLDS, "pickle_much")),
+        (backtrack, (HOLDS, "backtrack")),
+        (leave, ("leave", "__del__")),
+        (block, (f"worker localhost:cpu0: {HERE}", "block", "holds up its event loop")),
+        (take_all_descriptors, ("localhost:cpu0", " of 256 file descriptors")),
+    ],
+    ids=lambda each: getattr(each, "__name__", ""),
+)
+async def test_a_task_that_hangs_is_named_with_its_line_and_what_it_waits_for(
+    function: Callable[..., object], words: tuple[str, ...], clusters: Clusters, tmp_path: Path
 ) -> None:
+    os.mkfifo(tmp_path / "fifo")
     async with running(clusters) as (cluster, client):
-        task = client.submit(take_all_descriptors)
-        await named(cluster, "localhost:cpu0", " of 256 file descriptors")
+        given = [str(tmp_path / "fifo")] if function is open_what_nobody_writes else []
+        task = client.submit(function, *given)
+        await named(cluster, *words)
         del task
 
 

@@ -103,10 +103,17 @@ async def showing(
         yield pilot
 
 
-async def press(pilot: "Pilot[int]", keys: Iterable[str], *texts: str) -> None:
-    """Press keys, and wait until all texts are on the screen."""
+async def press(
+    pilot: "Pilot[int]",
+    keys: Iterable[str],
+    *texts: str,
+    then: Callable[[], object] | None = None,
+) -> None:
+    """Press keys, and wait until all texts are on the screen and `then` holds."""
     await pilot.press(*keys)
     await sees(pilot, *texts)
+    if then:
+        await until(pilot, then)
 
 
 async def sees(pilot: "Pilot[int]", *texts: str) -> None:

@@ -11,7 +11,7 @@ from gputui.demo import cluster as simulated
 from gputui.errors import UsageError
 from gputui.tui.app import ScreenApp
 from gputui.tui.dialogs import Dialog
-from tests.tui.still import seen, showing, until
+from tests.tui.still import press, seen, sees, sees_not, showing, until
 
 
 class Demo:
@@ -36,7 +36,7 @@ class Demo:
 
 
 async def up(pilot: "Pilot[int]") -> None:
-    await until(pilot, lambda: "node-01:gpu0" in seen(pilot))
+    await sees(pilot, "node-01:gpu0")
 
 
 def in_dialog(pilot: "Pilot[int]") -> bool:
@@ -53,13 +53,10 @@ async def test_the_fleet_shows_every_gpu_with_its_state() -> None:
 async def test_a_yes_to_the_preview_scales_the_cluster() -> None:
     demo = Demo()
     async with showing(demo, "node-01:gpu0") as pilot:
-        await until(pilot, lambda: "workers 8/8" in seen(pilot))
-        await pilot.press("minus")
-        await until(pilot, lambda: "7 workers" in seen(pilot))
-        await pilot.press("minus")
-        await until(pilot, lambda: "stop 2" in seen(pilot))
-        await pilot.press("y")
-        await until(pilot, lambda: demo.workers == 6)
+        await sees(pilot, "workers 8/8")
+        await press(pilot, ["minus"], "7 workers")
+        await press(pilot, ["minus"], "stop 2")
+        await press(pilot, "y", then=lambda: demo.workers == 6)
 
 
 async def test_a_view_asked_for_as_the_screen_closes_is_dropped_without_a_word() -> None:
@@ -75,11 +72,9 @@ async def test_a_view_asked_for_as_the_screen_closes_is_dropped_without_a_word()
 async def test_leaving_asks_and_a_simulated_cluster_ends_with_its_screen() -> None:
     demo = Demo()
     async with showing(demo, "node-01:gpu0") as pilot:
-        await pilot.press("q")
-        await until(pilot, lambda: "ends with this screen" in seen(pilot))
+        await press(pilot, "q", "ends with this screen")
         assert "leave it running" not in seen(pilot) and "attach" not in seen(pilot)
-        await pilot.press("l")
-        await until(pilot, lambda: not demo.app.is_running)
+        await press(pilot, "l", then=lambda: not demo.app.is_running)
     assert demo.app.return_value == 0
 
 
@@ -96,43 +91,34 @@ async def test_a_link_that_can_never_open_ends_the_screen_at_once() -> None:
 async def test_a_paused_screen_draws_nothing_new_and_goes_on_afterwards() -> None:
     demo = Demo()
     async with showing(demo, "node-01:gpu0") as pilot:
-        await pilot.press("p")
-        await until(pilot, lambda: "PAUSED" in seen(pilot))
+        await press(pilot, "p", "PAUSED")
         before = demo.app.watched.snapshot
         await until(pilot, lambda: demo.app.watched.snapshot is not before)
         await pilot.press("p")
-        await until(pilot, lambda: "PAUSED" not in seen(pilot))
+        await sees_not(pilot, "PAUSED")
 
 
 async def test_zooming_leads_from_gpus_over_hosts_to_cells_and_says_where_it_ends() -> None:
     async with showing(Demo(), "node-01:gpu0") as pilot:
-        await pilot.press("Z")
-        await until(pilot, lambda: "host zoom" in seen(pilot))
-        await pilot.press("Z")
-        await until(pilot, lambda: "heat zoom" in seen(pilot))
-        await pilot.press("Z")
-        await until(pilot, lambda: "this is the widest zoom: z zooms in" in seen(pilot))
-        await pilot.press("z", "z")
-        await until(pilot, lambda: "GPU " in seen(pilot))
-        await pilot.press("z")
-        await until(pilot, lambda: "this is the closest zoom: Z zooms out" in seen(pilot))
+        await press(pilot, "Z", "host zoom")
+        await press(pilot, "Z", "heat zoom")
+        await press(pilot, "Z", "this is the widest zoom: z zooms in")
+        await press(pilot, ["z", "z"], "GPU ")
+        await press(pilot, "z", "this is the closest zoom: Z zooms out")
 
 
 async def test_a_command_with_an_argument_is_begun_by_the_palette() -> None:
     demo = Demo()
     async with showing(demo, "node-01:gpu0") as pilot:
-        await pilot.press("ctrl+p", *"remove", "enter")
-        await until(pilot, lambda: demo.app.prompt.active)
-        await pilot.press(*"node-02", "enter")
-        await until(pilot, lambda: "Remove node-02" in seen(pilot))
-        await pilot.press("y")
-        await until(pilot, lambda: "hosts 1/1" in seen(pilot))
+        await press(pilot, ["ctrl+p", *"remove", "enter"], then=lambda: demo.app.prompt.active)
+        await press(pilot, [*"node-02", "enter"], "Remove node-02")
+        await press(pilot, "y", "hosts 1/1")
 
 
 async def test_a_tiny_terminal_gets_a_summary_and_a_larger_one_the_fleet_again() -> None:
     demo = Demo()
     async with demo.app.run_test(size=(30, 8)) as pilot:
-        await until(pilot, lambda: "8 GPUs" in seen(pilot))
+        await sees(pilot, "8 GPUs")
         await pilot.resize_terminal(10, 3)
         await pilot.resize_terminal(80, 24)
         await up(pilot)

@@ -84,8 +84,7 @@ async def test_a_host_key_is_answered_with_its_fingerprint_in_sight() -> None:
     async with on.app.run_test(size=(80, 24)) as pilot:
         on.link.put(HOST_KEY)
         await sees(pilot, "gpu-b", "SHA256:abc", "yes, and remember it")
-        await pilot.press("y")
-        await until(pilot, lambda: answers(on) == [Answer(7, "yes")])
+        await press(pilot, "y", then=lambda: answers(on) == [Answer(7, "yes")])
 
 
 async def test_a_password_is_typed_unseen() -> None:
@@ -94,8 +93,7 @@ async def test_a_password_is_typed_unseen() -> None:
         on.link.put(PASSWORD)
         await sees(pilot, "alice@gpu-c's password", "answer")
         await press(pilot, [*"s3cret"], "••••••")
-        await pilot.press("enter")
-        await until(pilot, lambda: answers(on) == [Answer(8, "s3cret")])
+        await press(pilot, ["enter"], then=lambda: answers(on) == [Answer(8, "s3cret")])
 
 
 async def test_enter_on_later_puts_a_password_off() -> None:
@@ -103,8 +101,7 @@ async def test_enter_on_later_puts_a_password_off() -> None:
     async with on.app.run_test(size=(80, 24)) as pilot:
         on.link.put(PASSWORD)
         await sees(pilot, "[enter] answer", "[escape] later")
-        await pilot.press(*"s3c", "tab", "right", "enter")
-        await until(pilot, lambda: not asks(on))
+        await press(pilot, [*"s3c", "tab", "right", "enter"], then=lambda: not asks(on))
         assert answers(on) == []
 
 
@@ -147,8 +144,7 @@ async def test_a_question_waits_until_what_is_typed_is_done() -> None:
         await until(pilot, lambda: on.app.watched.questions)
         await pilot.press(*"yyy")
         assert not asks(on) and not answers(on)
-        await pilot.press("escape")
-        await until(pilot, lambda: asks(on))
+        await press(pilot, ["escape"], then=lambda: asks(on))
 
 
 async def test_a_question_that_was_put_off_is_asked_again_on_request() -> None:
@@ -156,11 +152,9 @@ async def test_a_question_that_was_put_off_is_asked_again_on_request() -> None:
     async with on.app.run_test(size=(80, 24)) as pilot:
         on.link.put(HOST_KEY)
         await sees(pilot, "yes, and remember it")
-        await pilot.press("escape")
-        await until(pilot, lambda: not asks(on))
+        await press(pilot, ["escape"], then=lambda: not asks(on))
         await sees(pilot, "1 question")
-        await pilot.press("A")
-        await until(pilot, lambda: asks(on))
+        await press(pilot, "A", then=lambda: asks(on))
 
 
 async def test_keys_typed_behind_that_of_a_view_are_for_the_view() -> None:

@@ -54,8 +54,7 @@ async def test_a_change_is_shown_and_asked_of_the_head_after_a_yes(
     async with showing(on, "a:gpu0", size=(100, 30)) as pilot:
         await press(pilot, ["colon", *line, "enter"], title)
         assert request_ not in on.link.asked
-        await pilot.press("y")
-        await until(pilot, lambda: request_ in on.link.asked)
+        await press(pilot, "y", then=lambda: request_ in on.link.asked)
 
 
 @pytest.mark.parametrize(
@@ -64,8 +63,7 @@ async def test_a_change_is_shown_and_asked_of_the_head_after_a_yes(
 async def test_what_ends_nothing_is_done_at_once(line: str, request_: Request) -> None:
     on = Still(hosts())
     async with showing(on, "a:gpu0", size=(100, 30)) as pilot:
-        await pilot.press("colon", *line, "enter")
-        await until(pilot, lambda: request_ in on.link.asked)
+        await press(pilot, ["colon", *line, "enter"], then=lambda: request_ in on.link.asked)
 
 
 async def test_keys_work_on_what_is_marked() -> None:
@@ -77,8 +75,7 @@ async def test_keys_work_on_what_is_marked() -> None:
             ("x", RetireWorkers(0, ("a:gpu0", "b:gpu0"))),
             ("R", Restart(0, ("a:gpu0", "b:gpu0"))),
         ):
-            await pilot.press(key)
-            await until(pilot, lambda: isinstance(on.app.screen, Dialog))
+            await press(pilot, [key], then=lambda: isinstance(on.app.screen, Dialog))
             await pilot.press("y")
             await until(pilot, lambda asked=asked: asked in on.link.asked)
 

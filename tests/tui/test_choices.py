@@ -25,8 +25,7 @@ async def test_a_choice_is_taken_by_its_key_and_under_the_cursor(keys: tuple[str
     on = still()
     async with showing(on, "gpu0", size=(100, 30)) as pilot:
         await press(pilot, "q", "[l] leave it running", "[s] stop it", "[c] cancel")
-        await pilot.press(*keys)
-        await until(pilot, lambda: on.link.asked == [Stop(0)])
+        await press(pilot, [*keys], then=lambda: on.link.asked == [Stop(0)])
 
 
 @pytest.mark.parametrize("text", ["[c] cancel", "[s] stop it"])

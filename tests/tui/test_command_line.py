@@ -41,8 +41,7 @@ async def test_tab_completes_the_last_word_in_one_key(
     Path("somewhere.svg").touch()
     on = cluster()
     async with showing(on, "h:gpu0", size=(100, 30)) as pilot:
-        await pilot.press("colon", *typed, "tab")
-        await until(pilot, lambda: on.app.prompt.value == line)
+        await press(pilot, ["colon", *typed, "tab"], then=lambda: on.app.prompt.value == line)
         assert on.app.prompt.has_focus
 
 
@@ -51,11 +50,9 @@ async def test_tab_goes_through_what_a_word_can_become_and_shows_all_of_it() -> 
     async with showing(on, "h:gpu0", size=(100, 30)) as pilot:
         await pilot.press("colon", *"retire h:", "tab")
         await until(pilot, lambda: on.app.prompt.value == "retire h:gpu")
-        await pilot.press("tab")
-        await until(pilot, lambda: on.app.prompt.value == "retire h:gpu0")
+        await press(pilot, ["tab"], then=lambda: on.app.prompt.value == "retire h:gpu0")
         await sees(pilot, "h:gpu0  h:gpu1")
-        await pilot.press("tab")
-        await until(pilot, lambda: on.app.prompt.value == "retire h:gpu1")
+        await press(pilot, ["tab"], then=lambda: on.app.prompt.value == "retire h:gpu1")
 
 
 async def test_tab_completes_fields_and_states_of_a_filter() -> None:
@@ -76,10 +73,8 @@ async def test_what_was_typed_comes_back_with_up_in_a_later_session(tmp_path: Pa
             await until(pilot, lambda line=line: on.app.current == line)
     again = cluster(choices=file)
     async with showing(again, "h:gpu0", size=(100, 30)) as pilot:
-        await pilot.press("colon", "up", "up")
-        await until(pilot, lambda: again.app.prompt.value == "workers")
-        await pilot.press("down", "enter")
-        await until(pilot, lambda: again.app.current == "events")
+        await press(pilot, ["colon", "up", "up"], then=lambda: again.app.prompt.value == "workers")
+        await press(pilot, ["down", "enter"], then=lambda: again.app.current == "events")
 
 
 @pytest.mark.parametrize(

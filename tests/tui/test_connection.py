@@ -122,8 +122,7 @@ async def test_a_change_asked_of_a_head_that_is_gone_is_refused() -> None:
             run = heads.app.registry.by_key("c", "")
             assert run is not None and heads.app.why_not(run)
             assert len(heads.app.screen_stack) == 1
-        await pilot.press("q")
-        await until(pilot, lambda: not heads.app.is_running)
+        await press(pilot, "q", then=lambda: not heads.app.is_running)
         assert GONE in heads.app.closing_text
 
 

@@ -59,8 +59,7 @@ async def test_nothing_that_a_host_or_a_program_wrote_is_obeyed(
         on.link.put(SnapshotTaken(replace(nasty(), sequence=2)))
         on.log(NASTY, NASTY, "plain " + NASTY)
         on.happen(1, NASTY, NASTY, "error")
-        await pilot.press(view)
-        await until(pilot, lambda: on.app.view and on.app.view.NAME)
+        await press(pilot, [view], then=lambda: on.app.view and on.app.view.NAME)
         await pilot.press("j", "enter")
         await pilot.pause(0.1)
         assert not obeyed(seen(pilot))
@@ -131,8 +130,7 @@ async def test_a_preset_that_raises_while_it_is_set_up_says_so(
     monkeypatch.setattr(presets, "get", lambda name: replace(good, estimate=Broken()))
     on = Still(two_hosts())
     async with showing(on, "a:gpu0", size=(120, 40)) as pilot:
-        await pilot.press("c")
-        await until(pilot, lambda: isinstance(on.app.screen, RunDialog))
+        await press(pilot, "c", then=lambda: isinstance(on.app.screen, RunDialog))
         await sees(pilot, "ZeroDivisionError: rows are no number")
 
 

@@ -13,7 +13,7 @@ from gputui.errors import UsageError
 from gputui.tui.app import ScreenApp
 from gputui.tui.attachment import OpenConnection
 from tests.tui.build import device, host, snapshot, worker
-from tests.tui.still import Still, press, seen, sees, sees_not, showing, until
+from tests.tui.still import Still, press, seen, sees, sees_not, showing
 
 
 class Started:
@@ -68,8 +68,7 @@ async def test_a_hosts_file_is_typed_with_tab_and_a_wrong_one_is_asked_for_again
 async def test_escape_leaves_without_anything_started() -> None:
     started = Started()
     async with showing(started, "the demo") as pilot:
-        await pilot.press("escape")
-        await until(pilot, lambda: not started.app.is_running)
+        await press(pilot, ["escape"], then=lambda: not started.app.is_running)
     assert started.app.return_value == 0 and not started.begun
 
 
@@ -80,8 +79,7 @@ async def test_the_demo_asks_nothing_and_keeps_its_choices_to_itself(tmp_path: P
         await pilot.press("G", "down", "down", "enter")
         await comes_up(started, pilot, ("demo", ""))
         assert not started.app.watched.questions
-        await pilot.press("T")
-        await until(pilot, lambda: (tmp_path / "demo.json").exists())
+        await press(pilot, "T", then=lambda: (tmp_path / "demo.json").exists())
     assert not file.exists()
 
 

@@ -48,8 +48,7 @@ async def test_columns_are_picked_from_a_list() -> None:
 async def test_leaving_the_list_of_columns_changes_nothing() -> None:
     on = Still(two_hosts())
     async with showing(on, "gpu0", size=(120, 30)) as pilot:
-        await pilot.press("C")
-        await until(pilot, lambda: isinstance(on.app.screen, Picker))
+        await press(pilot, "C", then=lambda: isinstance(on.app.screen, Picker))
         await press(pilot, ["down", "space", "escape"], "UTIL", "PWR  °C")
         assert on.app.preferences == Preferences()
 

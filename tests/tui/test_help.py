@@ -9,7 +9,7 @@ from gputui.tui.dialogs.pages import help_of
 from gputui.tui.rendering.palette import Palette
 from gputui.tui.views import VIEWS
 from tests.tui.build import device, host, snapshot
-from tests.tui.still import Still, press, showing, until
+from tests.tui.still import Still, press, showing
 from tests.tui.test_commands import registry_of_all
 
 
@@ -32,8 +32,7 @@ async def test_the_help_is_read_to_its_end_and_closed_by_its_own_key(size: tuple
         await press(pilot, ["question_mark"], "In the fleet view", ":zoom-in", "esc closes")
         await press(pilot, "G", "util<20", "restarts")
         await press(pilot, ["j", "k", "pageup", "g"], "In the fleet view")
-        await pilot.press("question_mark")
-        await until(pilot, lambda: not isinstance(on.app.screen, Page))
+        await press(pilot, ["question_mark"], then=lambda: not isinstance(on.app.screen, Page))
 
 
 async def test_the_help_tells_what_the_filter_of_its_view_can_ask_for() -> None:

@@ -80,8 +80,7 @@ async def test_a_filter_that_hides_the_cursors_row_shows_what_is_known_of_anothe
 async def test_one_host_is_tried_again_or_all() -> None:
     on = Still(coming_up(refused("b"), refused("c")))
     async with showing(on, "2 failed", size=(120, 30)) as pilot:
-        await pilot.press("r")
-        await until(pilot, lambda: on.link.asked == [RetryHosts(0, ("b",))])
+        await press(pilot, "r", then=lambda: on.link.asked == [RetryHosts(0, ("b",))])
         await pilot.press(*":retry", "enter")
         await until(pilot, lambda: on.link.asked[1:] == [RetryHosts(0, ())])
 

@@ -193,8 +193,7 @@ async def test_a_run_is_cancelled_after_asking() -> None:
     screen = Still(cluster())
     async with showing(screen, "● running", keys="6", size=(120, 40)) as pilot:
         await press(pilot, "x", "Cancel mean (r2)?")
-        await pilot.press("y")
-        await until(pilot, lambda: screen.link.asked == [CancelRun(0, "r2")])
+        await press(pilot, "y", then=lambda: screen.link.asked == [CancelRun(0, "r2")])
 
 
 async def test_a_run_that_ended_cannot_be_cancelled() -> None:
@@ -210,8 +209,7 @@ async def test_a_form_with_a_mistake_starts_nothing_and_says_what_is_wrong() -> 
         await press(pilot, ["colon", *"run svd", "enter"], "--run svd")
         await press(pilot, ["enter", "x", "ctrl+r"], "must be an integer")
         assert isinstance(screen.app.screen, RunDialog)
-        await pilot.press("escape")
-        await until(pilot, lambda: not isinstance(screen.app.screen, RunDialog))
+        await press(pilot, ["escape"], then=lambda: not isinstance(screen.app.screen, RunDialog))
         assert screen.link.asked == []
 
 
@@ -225,8 +223,7 @@ async def test_every_preset_has_a_form() -> None:
 async def test_a_run_is_started_with_all_it_takes_typed() -> None:
     screen = Still(cluster())
     async with showing(screen, "gpu0", size=(100, 30)) as pilot:
-        await pilot.press("colon", *"run svd cols=10", "enter")
-        await until(pilot, lambda: screen.link.asked)
+        await press(pilot, ["colon", *"run svd cols=10", "enter"], then=lambda: screen.link.asked)
         assert screen.link.asked == [StartRun(0, "svd", (("cols", "10"),), cwd=str(Path.cwd()))]
 
 
@@ -284,7 +281,6 @@ async def test_a_key_right_behind_escape_is_for_the_view_that_is_gone_back_to() 
 async def test_a_letter_goes_to_the_next_preset_that_begins_with_it() -> None:
     screen = Still(snapshot(host("h", device()), workers=(worker(),)))
     async with showing(screen, "h:gpu0", size=(100, 30)) as pilot:
-        await pilot.press("c")
-        await until(pilot, lambda: isinstance(screen.app.screen, RunDialog))
+        await press(pilot, "c", then=lambda: isinstance(screen.app.screen, RunDialog))
         await press(pilot, ["m", "m"], "--run matmul")
         await press(pilot, ["s", "s"], "--run svd")

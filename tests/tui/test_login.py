@@ -101,8 +101,7 @@ async def test_a_question_put_off_or_denied_comes_back_on_request_only(
     monkeypatch.setattr(person, "PUT_OFF_S", 0.2)
     lost = LostLogin(question, "yes")
     async with showing(lost, "[escape] later" if question.secret else "[n] no") as pilot:
-        await pilot.press(key)
-        await until(pilot, lambda: not lost.asks)
+        await press(pilot, [key], then=lambda: not lost.asks)
         tried = len(lost.answers)
         await until(pilot, lambda: len(lost.answers) >= tried + 3)  # tried again without a word
         assert not lost.asks and set(lost.answers) == {None}

@@ -66,8 +66,7 @@ async def test_one_key_repeats_a_run_and_the_new_one_is_selected_and_shown() -> 
     on.link.reply = Done(0, "svd-2")
     async with on.app.run_test(size=(120, 40)) as pilot:
         await on_runs(on, pilot)
-        await pilot.press("r")
-        await until(pilot, lambda: on.link.asked == [StartRun(0, "svd", SVD, cwd=HERE)])
+        await press(pilot, "r", then=lambda: on.link.asked == [StartRun(0, "svd", SVD, cwd=HERE)])
         newer = run(2, RunState.RUNNING, ended_at=None, done=3)
         on.link.put(SnapshotTaken(cluster(run(), newer, sequence=2)))
         await sees(pilot, "● running  svd", "3/100")
@@ -90,11 +89,9 @@ async def test_a_run_is_repeated_edited_and_copied_with_its_backend() -> None:
     async with on.app.run_test(size=(120, 40)) as pilot:
         await on_runs(on, pilot)
         await press(pilot, "y", command)
-        await pilot.press("r")
-        await until(pilot, lambda: on.link.asked == [asked])
+        await press(pilot, "r", then=lambda: on.link.asked == [asked])
         await press(pilot, "e", command)
-        await pilot.press("ctrl+r")
-        await until(pilot, lambda: on.link.asked == [asked, asked])
+        await press(pilot, ["ctrl+r"], then=lambda: on.link.asked == [asked, asked])
 
 
 async def test_a_program_is_run_again_in_its_folder_and_edited_with_all_its_options() -> None:
@@ -103,8 +100,7 @@ async def test_a_program_is_run_again_in_its_folder_and_edited_with_all_its_opti
     asked = StartRun(0, "exec:python", typed, cwd="/data")
     async with on.app.run_test(size=(120, 40)) as pilot:
         await on_runs(on, pilot)
-        await pilot.press("r")
-        await until(pilot, lambda: on.link.asked == [asked])
+        await press(pilot, "r", then=lambda: on.link.asked == [asked])
         await press(pilot, "e", "exec --cwd=/data --gpus=2 --per=gpu -- python 'my train.py'")
         await pilot.press("enter")
         edited = replace(asked, parameters=(("cwd", "/data"), *typed), cwd=HERE)
@@ -148,8 +144,7 @@ async def test_a_form_remembers_what_its_preset_was_run_with_over_sessions(tmp_p
     file = tmp_path / "screen.json"
     on = Still(cluster(), choices=file)
     async with showing(on, "h:gpu0", size=(120, 40)) as pilot:
-        await pilot.press("colon", *"run svd cols=10", "enter")
-        await until(pilot, lambda: on.link.asked)
+        await press(pilot, ["colon", *"run svd cols=10", "enter"], then=lambda: on.link.asked)
     async with showing(Still(cluster(), choices=file), "h:gpu0", size=(120, 40)) as pilot:
         await press(pilot, ["colon", *"run svd", "enter"], "--run svd -p cols=10")
 
@@ -173,11 +168,9 @@ async def test_enter_goes_from_event_to_run_to_worker_to_log_in_four_keys() -> N
     on.link.put(EventHappened(event))
     async with showing(on, "h:gpu0", size=(120, 40)) as pilot:
         await press(pilot, "5", "run svd-1")
-        await pilot.press("enter")
-        await until(pilot, lambda: on.app.current == "runs")
+        await press(pilot, ["enter"], then=lambda: on.app.current == "runs")
         await sees(pilot, "lost its worker h:gpu1")
-        await pilot.press("enter")
-        await until(pilot, lambda: on.app.current == "device")
+        await press(pilot, ["enter"], then=lambda: on.app.current == "device")
         await sees(pilot, "h:gpu1")
 
 

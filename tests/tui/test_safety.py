@@ -122,10 +122,8 @@ async def test_enter_changes_nothing_in_any_question_about_the_cluster() -> None
     async with on.app.run_test(size=(100, 30)) as pilot:
         await on_gpu(on, pilot)
         for keys in ("x", "R", "minus", "plus", ":stop", ":scale 1"):
-            await pilot.press(*typed(keys))
-            await until(pilot, lambda: isinstance(on.app.screen, Dialog))
-            await pilot.press("enter")
-            await until(pilot, lambda: not isinstance(on.app.screen, Modal))
+            await press(pilot, [*typed(keys)], then=lambda: isinstance(on.app.screen, Dialog))
+            await press(pilot, ["enter"], then=lambda: not isinstance(on.app.screen, Modal))
         done = [each for each in on.link.asked if not getattr(each, "preview", False)]
         assert done == []
         assert {type(each) for each in on.link.asked} == {RetireWorkers, Scale}
@@ -138,8 +136,7 @@ async def test_stopping_a_cluster_that_others_use_takes_three_keys_and_names_the
         await press(pilot, "q", "run svd 41%, computing 1:15", "alice on pts/3 (ssh from 10.0.0.9)")
         await press(pilot, "s", "Stop lab?", "This run is cancelled", "svd 41%", "alice on pts/3")
         assert on.link.asked == []
-        await pilot.press("y")
-        await until(pilot, lambda: on.link.asked == [Stop(0)])
+        await press(pilot, "y", then=lambda: on.link.asked == [Stop(0)])
         on.link.put(Stopped("stopped by us"))
         await until(pilot, lambda: not on.app.is_running)
     assert on.app.closing_text == "lab is stopped; nothing is left of it."
@@ -149,16 +146,14 @@ async def test_stopping_a_cluster_that_nobody_uses_takes_two_keys() -> None:
     on = Still(cluster())
     async with on.app.run_test(size=(100, 30)) as pilot:
         await on_gpu(on, pilot)
-        await pilot.press("q", "s")
-        await until(pilot, lambda: on.link.asked == [Stop(0)])
+        await press(pilot, ["q", "s"], then=lambda: on.link.asked == [Stop(0)])
 
 
 async def test_a_person_who_leaves_learns_how_to_come_back() -> None:
     on = Still(cluster())
     async with on.app.run_test(size=(100, 30)) as pilot:
         await on_gpu(on, pilot)
-        await pilot.press("q", "l")
-        await until(pilot, lambda: not on.app.is_running)
+        await press(pilot, ["q", "l"], then=lambda: not on.app.is_running)
     assert "gputui attach lab comes back, gputui down lab stops it" in on.app.closing_text
 
 

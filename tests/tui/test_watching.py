@@ -104,8 +104,7 @@ async def test_plus_on_free_gpus_starts_a_cluster_there() -> None:
     async with showing(on, "gpu3", size=(120, 40)) as pilot:
         await press(pilot, ["down", "plus"], "no free GPU there")
         await press(pilot, [*["down"] * 3, "space", "plus"], "Start workers on h:gpu3")
-        await pilot.press("y")
-        await until(pilot, lambda: AddWorkers(0, ("h:gpu3",)) in on.link.asked)
+        await press(pilot, "y", then=lambda: AddWorkers(0, ("h:gpu3",)) in on.link.asked)
 
 
 async def test_a_program_is_run_on_as_many_gpus_as_are_asked_for() -> None:
@@ -128,8 +127,7 @@ async def test_leaving_says_that_it_ends_unless_it_is_kept() -> None:
     on = Still(shared())
     async with showing(on, "gpu3", size=(120, 40)) as pilot:
         await press(pilot, "q", "ends with its last screen unless it is kept")
-        await pilot.press("k")
-        await until(pilot, lambda: on.link.asked == [KeepWatching(0)])
+        await press(pilot, "k", then=lambda: on.link.asked == [KeepWatching(0)])
 
 
 async def test_a_head_that_is_kept_is_left_running_and_can_be_stopped() -> None:

@@ -11,7 +11,7 @@ from gputui.model.snapshot import ClusterState
 from gputui.protocol.frontend import Examine, Examined, Reply, Request
 from gputui.tui.dialogs.pages import Why
 from tests.tui.build import device, host, snapshot, worker
-from tests.tui.still import Still, press, sees, sees_not, showing, until
+from tests.tui.still import Still, press, sees, sees_not, showing
 
 STOPPED = ExaminedHost("h", (ExaminedWorker("h:gpu0", 4711, "T"),))
 SAID = "worker h:gpu0 is stopped by a signal: kill -CONT 4711"
@@ -36,8 +36,7 @@ async def test_the_page_says_the_verdicts_copies_them_and_asks_again(
         assert on.app.clipboard.startswith(f"{SAID}\n    pid 4711, state T")
         on.link.reply = Examined(0, (), ExaminedScheduler(1, "T"))
         await press(pilot, "r", "the scheduler's process is stopped")
-        await pilot.press("escape")
-        await until(pilot, lambda: not isinstance(on.app.screen, Why))
+        await press(pilot, ["escape"], then=lambda: not isinstance(on.app.screen, Why))
     assert [type(each) for each in on.link.asked] == [Examine, Examine]
 
 
