@@ -10,7 +10,7 @@ GputuiError
  |    +-- HeadError        the head died, refused, or has another protocol version
  |         +-- StoppedError  the cluster was stopped
  |         +-- OtherVersionError  its head has another protocol version
- |    +-- FolderError      this user has no folder for sockets, packs or scratch files
+ |    +-- FolderError      this user has no folder for sockets, packs or claims
  +-- RunError              the computation failed (exit 1)
  +-- ProtocolError         a line on a link that is not a message of this version
  +-- DevicesError          the GPUs of a host cannot be seen: why, and the hint

@@ -74,15 +74,11 @@ SCRATCH_PREFIX = "gputui-"
 def make_scratch_folder(parent: str | None = None) -> Path:
     """Make a new folder for what an agent and its workers write, in `parent` or the usual place.
 
-    Raises FolderError where it cannot be made.
+    Raises OSError.
     """
-    try:
-        if parent:
-            Path(parent).mkdir(parents=True, exist_ok=True)
-        return Path(tempfile.mkdtemp(prefix=SCRATCH_PREFIX, dir=parent))
-    except OSError as error:
-        where = parent or tempfile.gettempdir()
-        raise FolderError(f"no scratch folder in {where}: {error.strerror}") from error
+    if parent:
+        Path(parent).mkdir(parents=True, exist_ok=True)
+    return Path(tempfile.mkdtemp(prefix=SCRATCH_PREFIX, dir=parent))
 
 
 def scheduler_scratch_folder(cluster_id: str) -> Path:

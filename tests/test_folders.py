@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from gputui import folders
-from gputui.errors import FolderError
 
 
 @pytest.fixture
@@ -67,12 +66,6 @@ def test_a_folder_whose_path_is_too_long_for_a_socket_is_passed_over(
     assert folders.runtime_folder() == own(short)
     monkeypatch.setenv("TMPDIR", str(short / ("x" * 80)))
     assert folders.runtime_folder() == Path("/tmp") / f"gputui-{os.getuid()}"
-
-
-def test_a_scratch_folder_that_cannot_be_made_names_where(short: Path) -> None:
-    (short / "file").touch()
-    with pytest.raises(FolderError, match=f"no scratch folder in {short}/file/new: Not a dir"):
-        folders.make_scratch_folder(str(short / "file" / "new"))
 
 
 def test_a_file_that_others_may_write_is_not_read(short: Path) -> None:

@@ -57,7 +57,7 @@ def claims_folder(
     `named` is GPUTUI_CLAIMS, for a container that sees the host's folder elsewhere.
 
     All users of a host must agree on one, so a folder that is there and cannot be trusted is an
-    error, not a reason to take the next. Raises FolderError.
+    error, not a reason to take the next. Raises FolderError, or OSError.
     """
     if named:
         return _checked(Path(named))
@@ -74,11 +74,9 @@ def claims_folder(
 def _administrators(setting: Path) -> Path | None:
     try:
         status = setting.stat()
-        path = Path(setting.read_text().strip())
     except FileNotFoundError:
         return None
-    except (OSError, UnicodeDecodeError) as error:
-        raise FolderError(f"{setting} cannot be read: {error}") from error
+    path = Path(setting.read_text(errors="replace").strip())
     if status.st_uid != 0 or status.st_mode & 0o022:
         raise FolderError(f"{setting} is not root's alone: chown root, chmod 644")
     if not path.is_absolute():
@@ -101,20 +99,18 @@ def _made(folder: Path) -> Path:
 
 
 def _checked(folder: Path) -> Path:
-    """Return a folder that everybody may add to and nobody may take from; raises FolderError."""
-    try:
-        status = folder.lstat()
-    except OSError as error:
-        raise FolderError(f"claims: {folder}: {error.strerror}") from error
+    """Return a folder that everybody may add to and nobody may take from.
+
+    Raises FolderError, or OSError.
+    """
+    status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode):
-        raise FolderError(f"claims: {folder} is not a folder")
+        raise FolderError(f"{folder} is not a folder")
     if stat.S_IMODE(status.st_mode) != MODE:
-        raise FolderError(f"claims: {folder} has mode {stat.S_IMODE(status.st_mode):o}, not 1777")
+        raise FolderError(f"{folder} has mode {stat.S_IMODE(status.st_mode):o}, not 1777")
     kind = procfs.file_system(folder)
     if kind in NETWORK_FILE_SYSTEMS:
-        raise FolderError(
-            f"claims: {folder} is on {kind}; write the path of a local folder to {SETTING}"
-        )
+        raise FolderError(f"{folder} is on {kind}; write the path of a local folder to {SETTING}")
     return folder
 
 

@@ -50,8 +50,8 @@ class HeldClaims:
         """GPUs that the head claimed, whether workers run there or not."""
         try:
             self.claims = Claims(claims_folder(environ.get("GPUTUI_CLAIMS", "")))
-        except FolderError as error:
-            self.problem = str(error)
+        except (FolderError, OSError) as error:
+            self.problem = f"claims: {error}"
 
     def carry_out(self, order: StandInLine | ClaimGpus | ReleaseGpus | EndClaims) -> None:
         """Claim GPUs, release them or wait in line; report what came of a claim."""
