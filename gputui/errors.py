@@ -95,7 +95,6 @@ class HostError(ClusterError):
         *,
         hint: str = "",
         stderr_tail: tuple[str, ...] = (),
-        exit_status: int | None = None,
         transient: bool = False,
     ) -> None:
         reason, hint = safe(cut(reason, REASON_CHARS)), safe(cut(hint, REASON_CHARS))
@@ -106,7 +105,6 @@ class HostError(ClusterError):
         self.hint = hint
         last = stderr_tail[-LAST_LINES:]
         self.stderr_tail = tuple([safe(cut(line, LAST_LINE_CHARS)) for line in last])
-        self.exit_status = exit_status
         self.transient = transient
 
 

@@ -193,7 +193,6 @@ class Stages:
         *,
         transient: bool = False,
         stderr_tail: tuple[str, ...] = (),
-        exit_status: int | None = None,
     ) -> HostError:
         """Return the failure of the current stage; `transient` ones are worth another attempt."""
         return HostError(
@@ -202,6 +201,5 @@ class Stages:
             reason,
             hint=hint,
             stderr_tail=stderr_tail,
-            exit_status=exit_status,
             transient=transient,
         )

@@ -242,4 +242,4 @@ async def _silent_end(
     said = tuple(filter(None, channel.last_log_lines))
     last = f": {said[-1]}" if said else ""
     code = ": the connection ended" if status is None else f" (exit status {status})"
-    return stages.error(f"{reason}{code}{last}", hint, stderr_tail=said, exit_status=status)
+    return stages.error(f"{reason}{code}{last}", hint, stderr_tail=said)
