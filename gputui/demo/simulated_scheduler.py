@@ -53,15 +53,12 @@ def counts_of(worker: SimulatedWorker, results: int, held_bytes: int) -> WorkerC
     worker.percent = stage.utilization_percent if stage else 0.0
     return WorkerCounts(
         name=worker.name,
-        address=worker.address,
         status="running",
-        nthreads=1,
         executing=int(stage is not None),
         ready=int(stage is not None),
         in_memory=results,
         managed_bytes=kept_bytes,
         spilled_bytes=worker.spilled_bytes,
-        memory_limit_bytes=worker.memory_limit_bytes,
         device_managed_bytes=kept_bytes,
         current_task=stage.prefix if stage else None,
         task_since=worker.began_at if stage else None,

@@ -355,22 +355,28 @@ def _gpus(value: str) -> tuple[str, ...] | None:
     return tuple(chosen)
 
 
-def _count(value: str) -> int:
-    """Parse a whole number from 1."""
-    if not re.fullmatch(r"[0-9]{1,4}", value) or int(value) < 1:
-        raise ValueError("write a whole number from 1 to 9999")
-    return int(value)
+def _like(pattern: str, example: str, make: Callable[[str], Any] = str) -> Callable[[str], Any]:
+    """Return a parser of values of this form; it raises ValueError with what to write.
+
+    >>> _like("[1-9]", "a digit", int)("7")
+    7
+    """
+
+    def parse(value: str) -> Any:
+        if not re.fullmatch(pattern, value):
+            raise ValueError(f"write {example}")
+        return make(value)
+
+    return parse
+
+
+_count = _like("(?=.{1,4}$)0*[1-9][0-9]*", "a whole number from 1 to 9999", int)
+LINE = r"[^\x00-\x1f]+"
+"""What a host's shell may be given."""
 
 
 LEAST_MEMORY_BYTES = 100 * 2**20
 """Python with Dask and NumPy; a worker with less is ended before its first task."""
-
-
-def _job(value: str) -> int:
-    """Parse the number of a Slurm job."""
-    if not re.fullmatch(r"[1-9][0-9]{0,9}", value):
-        raise ValueError("write the number of a job of yours, as squeue lists it")
-    return int(value)
 
 
 def bytes_of(value: str) -> int:
@@ -398,17 +404,6 @@ def _memory(value: str) -> int:
     return size
 
 
-def _text(example: str) -> Callable[[str], str]:
-    """Return a parser of a text for a host's shell, which is no empty one and of one line."""
-
-    def parse(value: str) -> str:
-        if not value or any(ord(character) < 32 for character in value):
-            raise ValueError(f"write {example}")
-        return value
-
-    return parse
-
-
 def _address(value: str) -> str:
     """Parse an IP address.
 
@@ -419,20 +414,6 @@ def _address(value: str) -> str:
     if not is_ip(address):
         raise ValueError("write one of the host's IP addresses")
     return address
-
-
-def _interface(value: str) -> str:
-    """Parse the name of a network interface."""
-    if not re.fullmatch(r"[A-Za-z][\w.@-]{0,14}", value):
-        raise ValueError("write the name of a network interface, such as eth0 or ib0")
-    return value
-
-
-def _switch(value: str) -> bool:
-    """Parse true or false."""
-    if value not in ("true", "false"):
-        raise ValueError("write true or false")
-    return value == "true"
 
 
 def _ports(value: str) -> tuple[int, ...]:
@@ -454,13 +435,19 @@ OPTIONS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "workers": ("workers", _count),
     "nthreads": ("nthreads", _count),
     "memory": ("memory_bytes", _memory),
-    "python": ("python", _text("the path of an interpreter")),
-    "setup": ("setup", _text('a line in quotes: setup="module load cuda"')),
+    "python": ("python", _like(LINE, "the path of an interpreter")),
+    "setup": ("setup", _like(LINE, 'a line in quotes: setup="module load cuda"')),
     "listen": ("listen", _address),
-    "interface": ("listen", _interface),
+    "interface": (
+        "listen",
+        _like(r"[A-Za-z][\w.@-]{0,14}", "the name of a network interface, such as eth0 or ib0"),
+    ),
     "worker-ports": ("ports", _ports),
     "contact": ("contact", _address),
-    "tunnel": ("tunnel", _switch),
-    "slurm": ("slurm_job", _job),
+    "tunnel": ("tunnel", _like("true|false", "true or false", "true".__eq__)),
+    "slurm": (
+        "slurm_job",
+        _like("[1-9][0-9]{0,9}", "the number of a job of yours, as squeue lists it", int),
+    ),
 }
 """Key → field, and a parser that raises ValueError with what to write."""

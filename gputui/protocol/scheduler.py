@@ -14,7 +14,6 @@ from gputui.model.bounds import (
     Pid,
     Port,
     Seconds,
-    SmallNumber,
     WorkerNumber,
 )
 from gputui.model.snapshot import TaskGroupStatus, TaskSpan
@@ -77,16 +76,13 @@ class WorkerCounts:
     """The scheduler's counts for one worker."""
 
     name: Name
-    address: Name
     status: Name
     """Dask's: init, running, paused, closing_gracefully, closing."""
-    nthreads: SmallNumber
     executing: Number
     ready: Number
     in_memory: Number
     managed_bytes: Bytes
     spilled_bytes: Bytes
-    memory_limit_bytes: Bytes
     device_managed_bytes: Bytes | None = None
     device_uuid: Name | None = None
     current_task: Document | None = None

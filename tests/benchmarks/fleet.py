@@ -231,15 +231,12 @@ def counts_of(names: Iterable[str], rng: random.Random) -> Counts:
     workers = tuple(
         WorkerCounts(
             name=name,
-            address="tls://10.1.0.1:40000",
             status="running",
-            nthreads=1,
             executing=int(rng.random() < 0.9),
             ready=rng.randrange(5),
             in_memory=rng.randrange(40),
             managed_bytes=rng.randrange(2**33),
             spilled_bytes=0,
-            memory_limit_bytes=2**33,
             current_task=rng.choice(("matmul", "sum", None)),
         )
         for name in names

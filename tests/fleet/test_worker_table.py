@@ -17,7 +17,7 @@ def spec(name: str = "a:gpu0") -> WorkerSpec:
 
 
 def counts(name: str, *, executing: int = 0, held: int = 0, status: str = "running") -> Counts:
-    worker = WorkerCounts(name, "tls://a:1", status, 1, executing, 0, 1, held, 0, 2**30)
+    worker = WorkerCounts(name, status, executing, 0, 1, held, 0)
     return Counts(0.0, (worker,), (), 0, 0, 0, 0)
 
 

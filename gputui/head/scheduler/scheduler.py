@@ -384,15 +384,12 @@ def _worker(
     ran_s = state.executing.get(first) if first is not None else None
     return WorkerCounts(
         name=str(state.name),
-        address=state.address,
         status=state.status.name,
-        nthreads=state.nthreads,
         executing=len(running),
         ready=len(state.processing) - len(running),
         in_memory=len(state.has_what),
         managed_bytes=state.nbytes,
         spilled_bytes=metrics.get("spilled_bytes", {}).get("disk", 0),
-        memory_limit_bytes=state.memory_limit,
         device_managed_bytes=device.get("device_managed_bytes"),
         device_uuid=device.get("device_uuid"),
         current_task=first.prefix.name if first is not None else None,
