@@ -405,6 +405,7 @@ def a_person(town: Town, name: str) -> Iterator[Person]:
             "TMPDIR": str(command.runtime),
             "PYTHONPATH": path,
             "DASK_GPUTUI__LEASE": str(LEASE_S),
+            "DASK_GPUTUI__STAGE_TIMEOUT": str(AGREE_S),  # however loaded this machine is
         }
         for box in PEOPLE[name]:
             there = home / box
