@@ -22,8 +22,6 @@ ON_LINUX = ("agent", "worker", "head", "process", "fleet/deploy")
 """What runs on hosts, and the names behind which the rest uses it."""
 RUN_THERE = {
     "client/there.py": "it is sent to the login machine",
-    "presets/random_sum.py": "its tasks run in workers",
-    "presets/workers.py": "workers ask the driver",
 }
 CALLS = {name for names in mac.OF_LINUX.values() for name in names} | {"prctl", "O_TMPFILE"}
 
