@@ -259,9 +259,9 @@ class HostKeys:
 
     async def _known(self, name: str, why: str, shown: Shown | None = None) -> list[Entry]:
         """Return the entries for a name from the files and KnownHostsCommand; raises HostError."""
-        files = (*self._files, *self._configuration.known_hosts("globalknownhostsfile"))
         try:
             if name not in self._found:
+                files = (*self._files, *self._configuration.known_hosts("globalknownhostsfile"))
                 self._found[name] = await find(files, name)
             if not self._configuration.word("knownhostscommand"):
                 return self._found[name]
