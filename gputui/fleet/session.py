@@ -330,7 +330,10 @@ class AgentSession:
     async def _ping(self) -> NoReturn:
         """Keep the lease, and notice when nothing comes back."""
         interval_s, silence_s = self._settings.ping_interval_s, self._settings.silence_s
-        await asyncio.wait([self._facts])
+        while not self._facts.done():  # a driver that wakes up may take longer than the lease
+            await asyncio.wait([self._facts], timeout=interval_s)
+            if self.configured:
+                self.channel.send(KEEP_LEASE)
         number = 0
         while (quiet_s := time.monotonic() - self.heard_at) < silence_s + interval_s:
             self._quiet(quiet_s)

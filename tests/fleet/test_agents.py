@@ -1,6 +1,7 @@
 """Hosts with the agent itself: installed here, packed for the others."""
 
 import asyncio
+import json
 import os
 import signal
 import socket
@@ -16,6 +17,7 @@ from gputui.fleet.stages import FleetSettings, Question
 from gputui.model.hosts import Host
 from gputui.model.snapshot import HostState as S
 from gputui.protocol.agent import Telemetry
+from tests import fakes
 from tests.fleet.conftest import Reaching
 from tests.processes import command_of, ended, lives, marked, nothing_left, processes_of
 from tests.sshd import Namespaces, SshHosts
@@ -120,6 +122,18 @@ async def test_a_host_whose_head_is_gone_ends_its_agent_with_the_lease(agents: R
             os.kill(pid, signal.SIGKILL)
     await nothing_left(agents.settings.cluster_id)
     assert host.facts and not lives(host.facts.agent_pid)
+
+
+@pytest.mark.slow
+async def test_a_host_whose_driver_takes_longer_than_the_lease_is_ready(
+    agents: Reaching, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(fakes.__file__).parent))
+    monkeypatch.setenv("GPUTUI_FAKE_NVML", json.dumps({"gpus": 1, "hang": ["*"]}))
+    agents.configure(lease_s=1.0, ping_interval_s=0.1, stage_timeout_s=30.0)
+    host = await agents.end(agents.begin(LOCAL))
+    assert host.state is S.READY, host.status
+    assert host.facts and not host.facts.gpus_known
 
 
 async def test_agents_without_a_cluster_end_in_order_also_while_that_is_interrupted(
