@@ -71,7 +71,6 @@ def head_configuration(
     options: Mapping[str, Any],
     *,
     stays: bool,
-    fallback: bool,
     interactive: bool = False,
     idle_timeout_s: float | None = None,
 ) -> ConfigureHead:
@@ -100,7 +99,7 @@ def head_configuration(
         watch=programs or options["workers"] == 0,
         stays=stays,
         interactive=interactive,
-        cpu_fallback=fallback,
+        cpu_fallback=options["hosts"] is None or options.get("backend") == "numpy",
         dashboard_address="" if port is None else f"127.0.0.1:{port}",
         metrics_port=options["metrics"],
         dask_config_json=given_json(),
@@ -119,10 +118,7 @@ def up(**options: Any) -> int | None:
         return run_until_interrupted(_up_there(login, hosts, options, gputui or ""))
     options["wanted"] = wanted_gpus(hosts, options)
     options["promised_s"] = parse_span(options["for"])
-    fallback = options["hosts"] is None
-    return run_until_interrupted(
-        _up(head_configuration(hosts, options, stays=True, fallback=fallback))
-    )
+    return run_until_interrupted(_up(head_configuration(hosts, options, stays=True)))
 
 
 async def _up(configuration: ConfigureHead) -> None:
@@ -156,10 +152,7 @@ async def detach_program(request: "RunRequest", options: Mapping[str, Any]) -> N
         connection = await connecting(name)(frontend="command")
     else:
         hosts = read_hosts(options["hosts"])
-        fallback = options["hosts"] is None
-        configuration = head_configuration(
-            hosts, options, stays=True, fallback=fallback, idle_timeout_s=DETACHED_S
-        )
+        configuration = head_configuration(hosts, options, stays=True, idle_timeout_s=DETACHED_S)
         connection = await connected(head := spawn_head(configuration), frontend="command")
     async with connection:
         typed = as_typed(request.parameters)

@@ -355,15 +355,14 @@ def _open_cluster(options: dict[str, Any]) -> "OpenCluster":
     from gputui.cli.clusters import connecting, head_configuration
     from gputui.client.start import started
 
-    name, given = options["attach"], options["hosts"]
-    hosts = None if name else read_hosts(given)
+    name = options["attach"]
+    hosts = None if name else read_hosts(options["hosts"])
     frontend = "program" if options["is_program"] else "run"
 
     if hosts is not None:
         if not options["is_program"]:
             options["wanted"] = wanted_gpus(hosts, options)
-        fallback = given is None or options["backend"] == "numpy"
-        configuration = head_configuration(hosts, options, stays=False, fallback=fallback)
+        configuration = head_configuration(hosts, options, stays=False)
         return partial(started, configuration, frontend=frontend)
     return partial(connecting(name), frontend=frontend, snapshots=True)
 
@@ -487,7 +486,6 @@ async def _start(hosts: HostsInput, options: Mapping[str, Any]) -> Path:
         options,
         stays=True,
         idle_timeout_s=SCREEN_IDLE_S,
-        fallback=options["hosts"] is None,
         interactive=True,
     )
     head = spawn_head(configuration)

@@ -53,8 +53,8 @@ def test_the_setting_of_idle_time_holds_for_a_screen_too() -> None:
     hosts = read_hosts(None)
 
     def idle_s(given: float | None = None) -> float | None:
-        options = {**dict.fromkeys(AT_START), "name": None, "idle_timeout": given}
-        made = head_configuration(hosts, options, stays=True, fallback=True, idle_timeout_s=3600.0)
+        options = {**dict.fromkeys(AT_START), "name": None, "hosts": None, "idle_timeout": given}
+        made = head_configuration(hosts, options, stays=True, idle_timeout_s=3600.0)
         return made.idle_timeout_s
 
     assert idle_s() == 3600.0

@@ -9,7 +9,7 @@ import contextlib
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,11 +76,10 @@ def read_source(
 
 
 def describe(
-    hosts: Iterable[Host], settings: FleetSettings, source: PackageSource = NOTHING_SPECIAL
+    hosts: Sequence[Host], settings: FleetSettings, source: PackageSource = NOTHING_SPECIAL
 ) -> str:
     """Describe what `bootstrap` is about to do."""
-    hosts = tuple(hosts)
-    names = ", ".join(host.name for host in hosts if not host.is_local) or "no host"
+    names = ", ".join(host.name for host in hosts)
     lines = [
         f"On {names}: make {remote.BOOTSTRAP_ENVIRONMENT} with Python {settings.versions.python},",
         "and install what the lock file names, checked by its hashes."

@@ -223,9 +223,6 @@ class HostKeys:
         `address` is where a direct connection leads, "" through others.
         """
         configuration, doubt = self._configuration, ""
-        local = is_loopback(address) and not self._alias
-        if local and configuration.is_on("nohostauthenticationforlocalhost"):
-            return True
         key, least_bits = shown.key.pyca_key, configuration.number("requiredrsasize", 1024)
         if isinstance(key, RSAPublicKey) and key.key_size < least_bits:
             raise self._stages.error(

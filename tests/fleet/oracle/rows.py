@@ -316,7 +316,6 @@ ROWS = (
     ),
     alice("KnownHostsCommand that fails", "KnownHostsCommand /bin/false", expect="unknown"),
     alice("RequiredRSASize", "RequiredRSASize 3072", line="gpu-r", expect="weak"),
-    alice("NoHostAuthenticationForLocalhost", "NoHostAuthenticationForLocalhost yes", known=""),
     alice("a line that cannot be read", known="gpu-a\n@what gpu-a x\ngpu-a {a}"),
     # Other ways to hosts
     *(
