@@ -1,6 +1,7 @@
 """A home that several hosts share, over NFS perhaps: nothing in it needs a lock that NFS lacks."""
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ LOCKING = {
     "agent/agent_socket.py",
     "protocol/connection_file.py",
     "client/there.py",
+    "folders.py",
     "process/procfs.py",
     "worker/cuda.py",
 }
@@ -55,7 +57,9 @@ def said(process: "subprocess.Popen[str]") -> str:
 def test_the_locks_are_in_folders_of_this_machine_alone() -> None:
     root = Path(gputui.__file__).parent
     locking = {
-        str(p.relative_to(root)) for p in root.rglob("*.py") if "fcntl.flock(" in p.read_text()
+        str(path.relative_to(root))
+        for path in root.rglob("*.py")
+        if re.search(r"\b(fcntl\.flock|locked_file)\(", path.read_text())
     }
     assert locking == LOCKING
 
