@@ -259,8 +259,7 @@ async def test_a_socket_carries_a_channel_and_its_end_is_noticed(tmp_path: Path)
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         accepted.put_nowait(SocketStream(reader, writer))
 
-    server = await asyncio.start_unix_server(accept, tmp_path / "s")
-    async with server:
+    async with await asyncio.start_unix_server(accept, tmp_path / "s"):
         one = TypedChannel[Any, Any](await SocketStream.connect(tmp_path / "s"), ToAgent)
         other = TypedChannel[Any, Any](await accepted.get(), FromAgent)
         one.send(BIG)
@@ -284,7 +283,7 @@ async def test_two_pipes_carry_a_channel() -> None:
     await other.close()
 
 
-async def test_a_peer_that_stops_reading_holds_nobody_up(tmp_path: Path) -> None:
+async def test_a_peer_that_stops_reading_holds_nobody_up() -> None:
     ours, theirs = socket.socketpair()
     with theirs:
         reader, writer = await asyncio.open_unix_connection(sock=ours)

@@ -301,8 +301,7 @@ def test_adapting_again_stops_what_was_before_and_keeps_its_options() -> None:
 
 @pytest.mark.slow
 def test_adapting_by_cores_and_memory_is_by_those_of_a_worker() -> None:
-    hosts = "localhost gpus=none nthreads=2 memory=512MiB"
-    with GPUCluster(hosts, n_workers=0) as cluster:
+    with GPUCluster("localhost gpus=none nthreads=2 memory=512MiB", n_workers=0) as cluster:
         bounds = cluster.adapt(minimum_cores=3, maximum_cores=5)
         assert (bounds.minimum, bounds.maximum) == (2, 2)
         cluster.wait_for_workers(2, timeout=60)

@@ -410,7 +410,7 @@ def test_one_point_is_a_point_and_whole_numbers_have_whole_ticks() -> None:
     assert not [word for word in ticks.splitlines()[-1].split() if "." in word]
 
 
-def test_a_record_of_an_earlier_release_shows_its_error_and_its_hint(tmp_path: Path) -> None:
+def test_a_record_of_an_earlier_release_shows_its_error_and_its_hint() -> None:
     record = runs.new_record("svd", {}, backend="auto", hosts="", version="0.2.0")
     write(ended(record, RunState.FAILED))
     path = record.folder / "run.json"

@@ -188,7 +188,7 @@ def test_a_note_may_say_anything(folder: Path, start: Start, text: str) -> None:
     assert seen(folder)[GPUS[0]].note in (Note(), Note("␛[2J"))
 
 
-def test_a_link_in_the_place_of_a_lock_is_refused(folder: Path, start: Start) -> None:
+def test_a_link_in_the_place_of_a_lock_is_refused(folder: Path) -> None:
     (folder / f"{GPUS[0]}.lock").symlink_to("/etc/passwd")
     with pytest.raises(OSError, match="Too many levels"):
         Claims(folder).claim(GPUS[:1], TEXT)

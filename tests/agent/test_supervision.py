@@ -319,7 +319,7 @@ def test_a_worker_that_its_tasks_end_is_started_again_however_often(device: str 
 
 @pytest.mark.slow
 async def test_what_tasks_wrote_is_in_their_files_whatever_else_holds_their_worker_up(
-    driver: Driver, scheduler: Any, tmp_path: Path
+    up: Driver, scheduler: Any, tmp_path: Path
 ) -> None:
     def leave_open() -> None:
         import builtins
@@ -337,12 +337,10 @@ async def test_what_tasks_wrote_is_in_their_files_whatever_else_holds_their_work
         atexit.register(time.sleep, 600)
         atexit.register((tmp_path / "ended").mkdir)
 
-    await driver.connect()
-    await start_worker(driver, scheduler)
     async with client_of(scheduler) as client:
         await client.submit(leave_open)
-    driver.send(StopWorkers((spec().name,), 10 * BOUND_S))
-    assert (await driver.wait_for(WorkerExited)).kind == "stopped"
+    up.send(StopWorkers((spec().name,), 10 * BOUND_S))
+    assert (await up.wait_for(WorkerExited)).kind == "stopped"
     assert (tmp_path / "text").read_text() == "written"
     assert gzip.decompress((tmp_path / "gz").read_bytes()) == b"written"
     assert (tmp_path / "late").read_text() == "written"

@@ -177,7 +177,7 @@ def test_an_unknown_id_is_exit_2_and_points_to_the_list(capsys: Capture) -> None
         assert "`gputui runs` lists them" in capsys.readouterr().err
 
 
-def test_a_log_of_a_task_that_prints_for_ever_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_of_a_task_that_prints_for_ever_is_cut() -> None:
     recording = runs.Recording(record(), pytest.fail)
     for _ in range(12):
         recording.note("x" * 2**20)

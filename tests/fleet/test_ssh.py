@@ -330,7 +330,7 @@ async def test_a_python_that_cannot_start_is_refused_in_its_own_words(
 
 
 async def test_another_python_is_refused_with_both_versions(
-    reaching: Reaching, asyncssh_hosts: SshHosts, tmp_path: Path
+    reaching: Reaching, asyncssh_hosts: SshHosts
 ) -> None:
     versions = reaching.settings.versions
     changed = type(versions)("3.5", versions.dask, versions.distributed)

@@ -169,9 +169,7 @@ def take_memory() -> None:
     sys.taken = b"x" * 2 * 10**8  # type: ignore[attr-defined]
 
 
-async def test_workers_that_are_all_paused_by_memory_are_named(
-    clusters: Clusters, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_workers_that_are_all_paused_by_memory_are_named(clusters: Clusters) -> None:
     shares = {"pause": 0.5, "target": False, "spill": False}
     config = json.dumps({"distributed": {"worker": {"memory": shares}}})
     cluster = await clusters.start(

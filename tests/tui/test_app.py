@@ -116,8 +116,7 @@ async def test_a_command_with_an_argument_is_begun_by_the_palette() -> None:
 
 
 async def test_a_tiny_terminal_gets_a_summary_and_a_larger_one_the_fleet_again() -> None:
-    demo = Demo()
-    async with demo.app.run_test(size=(30, 8)) as pilot:
+    async with Demo().app.run_test(size=(30, 8)) as pilot:
         await sees(pilot, "8 GPUs")
         await pilot.resize_terminal(10, 3)
         await pilot.resize_terminal(80, 24)

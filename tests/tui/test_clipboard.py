@@ -3,7 +3,6 @@
 import os
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 
@@ -39,7 +38,7 @@ async def test_a_terminal_that_takes_no_copies_is_said_to(monkeypatch: pytest.Mo
 
 @pytest.mark.skipif(not shutil.which("tmux"), reason="tmux is not installed")
 @pytest.mark.parametrize(("setting", "taken"), [("on", True), ("external", False), ("off", False)])
-def test_tmux_is_asked_whether_it_takes_copies(setting: str, taken: bool, tmp_path: Path) -> None:
+def test_tmux_is_asked_whether_it_takes_copies(setting: str, taken: bool) -> None:
     server = new_tmux()
     try:
         server.run("new-session", "-d", "cat", ";", "set", "-s", "set-clipboard", setting)

@@ -89,8 +89,7 @@ async def test_a_head_that_falls_silent_is_a_banner_until_it_speaks_again(
 
 
 async def test_why_no_head_is_met_is_said_as_long_as_none_is() -> None:
-    heads = Heads(*[HeadError("no head answers")] * 1000)
-    async with heads.app.run_test(size=(100, 20)) as pilot:
+    async with Heads(*[HeadError("no head answers")] * 1000).app.run_test(size=(100, 20)) as pilot:
         await sees(pilot, "no head answers; trying again")
 
 

@@ -98,8 +98,7 @@ async def test_a_cluster_that_loses_every_host_is_shown_empty(view: str) -> None
 
 @pytest.mark.slow
 async def test_a_storm_of_sizes_ends_in_the_last_one() -> None:
-    on = Still(two_hosts())
-    async with on.app.run_test(size=(80, 24)) as pilot:
+    async with Still(two_hosts()).app.run_test(size=(80, 24)) as pilot:
         for size in [(10, 3), (200, 60), (1, 1), (59, 14), (120, 40)] * 6:
             await pilot.resize_terminal(*size)
         await sees(pilot, "a:gpu0", "UTIL, 2 MIN")

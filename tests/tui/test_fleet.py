@@ -79,8 +79,7 @@ async def test_a_broken_file_of_choices_is_as_good_as_none_and_said(
 async def test_choices_of_another_version_are_let_be(tmp_path: Path) -> None:
     path = tmp_path / "screen.json"
     save(path, Preferences("no-such-theme", "galaxy", ("wings", "util")))
-    on = Still(two_hosts(), choices=path)
-    async with on.app.run_test(size=(120, 30)) as pilot:
+    async with Still(two_hosts(), choices=path).app.run_test(size=(120, 30)) as pilot:
         await sees(pilot, "gpu zoom", "UTIL")
 
 
@@ -98,8 +97,7 @@ async def test_the_line_below_names_what_the_cursor_is_on_a_host_or_a_gpu() -> N
 
 
 async def test_cpu_workers_are_shown_without_the_columns_of_gpus() -> None:
-    on = Still(on_cpus())
-    async with on.app.run_test(size=(80, 24)) as pilot:
+    async with Still(on_cpus()).app.run_test(size=(80, 24)) as pilot:
         await sees(pilot, "cpu0", "WORKER", "1.0/4.0G", "worker zoom", "2 workers on 1 host")
         await sees_not(pilot, "UTIL", "°C", "PWR")
 

@@ -36,8 +36,7 @@ async def test_the_help_is_read_to_its_end_and_closed_by_its_own_key(size: tuple
 
 
 async def test_the_help_tells_what_the_filter_of_its_view_can_ask_for() -> None:
-    on = Still(snapshot(host("h", device(0))))
-    async with on.app.run_test(size=(100, 60)) as pilot:
+    async with Still(snapshot(host("h", device(0)))).app.run_test(size=(100, 60)) as pilot:
         for key, told in (("4", "worker level"), ("2", "pid"), ("1", "model user alarm")):
             await press(pilot, [key, "question_mark", "G"], "Filters, after /", told)
             await pilot.press("escape")

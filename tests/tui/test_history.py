@@ -253,6 +253,5 @@ async def test_the_history_of_a_row_says_of_what_it_is_and_how_long() -> None:
         (snapshot(host("h", device()), workers=(worker(),)), "UTIL, 2 MIN"),
         (snapshot(host("h"), workers=(on_cpus,)), "CPU, 2 MIN"),
     ):
-        screen = Still(cluster)
-        async with screen.app.run_test(size=(160, 24)) as pilot:
+        async with Still(cluster).app.run_test(size=(160, 24)) as pilot:
             await sees(pilot, title)

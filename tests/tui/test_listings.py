@@ -51,8 +51,7 @@ def cluster() -> Snapshot:
 
 
 async def test_workers_show_process_pinning_and_why_they_died() -> None:
-    screen = Still(cluster())
-    async with screen.app.run_test(size=(120, 24)) as pilot:
+    async with Still(cluster()).app.run_test(size=(120, 24)) as pilot:
         await pilot.press("2")
         await sees(pilot, "4.0G", "✖ crashed", "killed (signal 9)", "✖ elsewhere", "3 workers")
 
@@ -228,8 +227,7 @@ async def test_a_run_is_started_with_all_it_takes_typed() -> None:
 
 
 async def test_ascii_screens_are_ascii() -> None:
-    screen = Still(cluster(), ascii_only=True)
-    async with screen.app.run_test(size=(120, 40)) as pilot:
+    async with Still(cluster(), ascii_only=True).app.run_test(size=(120, 40)) as pilot:
         for key, text in (("2", "pinned"), ("3", "TASK"), ("5", "TIME"), ("6", "svd")):
             await press(pilot, [key], text)
             await sees_not(pilot, "●", "█", "✖", "░")

@@ -264,7 +264,7 @@ def test_no_line_of_a_result_is_wider_than_the_page_or_harms_the_terminal() -> N
 
 
 async def test_a_look_at_earlier_runs_does_not_end_the_reading_of_a_log(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     waits = threading.Event()
 

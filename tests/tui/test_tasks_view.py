@@ -60,8 +60,7 @@ def test_bars_are_as_wide_as_each_other(width: int) -> None:
 
 
 async def test_groups_and_lanes_are_shown_with_a_legend() -> None:
-    screen = Still(busy())
-    async with screen.app.run_test(size=(80, 24)) as pilot:
+    async with Still(busy()).app.run_test(size=(80, 24)) as pilot:
         await press(pilot, "3", "TASK STREAM  ✖ failed  ▇ qr", "h:gpu0", "lanes 1–2 of 2")
         lane = next(line for line in seen(pilot).splitlines() if line.startswith("h:gpu1"))
         assert "▇▇▇▇▇" in lane

@@ -43,8 +43,7 @@ def shared() -> Snapshot:
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
 async def test_each_gpu_says_whose_it_is_and_what_was_promised(size: tuple[int, int]) -> None:
-    on = Still(shared())
-    async with on.app.run_test(size=size) as pilot:
+    async with Still(shared()).app.run_test(size=size) as pilot:
         await sees(pilot, "watching, no workers", "USER/CLAIM", "alice", "bob · over by", "free")
         lines = {n: next(x for x in seen(pilot).splitlines() if f"gpu{n} " in x) for n in range(4)}
         assert "in use" in lines[0] and "in use" in lines[1] and "me" in lines[2]

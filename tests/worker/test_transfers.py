@@ -202,8 +202,7 @@ def test_clients_get_results_as_ever(client: Client) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("victim", [0, 1], ids=["owner", "reader"])
 def test_a_worker_killed_while_arrays_move_leaves_nothing_and_hangs_nobody(victim: int) -> None:
-    hosts = HOSTS.replace("workers=2", "workers=3")
-    with GPUCluster(hosts) as cluster, Client(cluster) as client:
+    with GPUCluster(HOSTS.replace("workers=2", "workers=3")) as cluster, Client(cluster) as client:
         client.wait_for_workers(3)
         pids = client.run(os.getpid)
         names = sorted(pids)
