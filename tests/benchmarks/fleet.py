@@ -39,7 +39,6 @@ from gputui.process.lifetime import look_rarely
 from gputui.process.procfs import TICKS_PER_S, process_stat
 from gputui.protocol.agent import (
     Examine,
-    Examined,
     FromAgent,
     Telemetry,
     ToAgent,
@@ -128,7 +127,7 @@ class Agent(SimulatedAgent):
     def take(self, message: ToAgent) -> None:
         """Answer an examination as late, and with as many stacks, as an agent of busy workers."""
         if isinstance(message, Examine):
-            self._later(EXAMINING_S, lambda: self.say(Examined(self.examined())))
+            self._later(EXAMINING_S, lambda: self.say(self.examined()))
         else:
             super().take(message)
 
@@ -190,7 +189,7 @@ class Agent(SimulatedAgent):
             for place, name in enumerate(self.workers)
         )
         host = HostReading(
-            float(busy), busy * 2**30, MEMORY_BYTES, 0.5 * busy, 1e6 * busy, 9e5 * busy, 2**40
+            float(busy), busy * 2**30, MEMORY_BYTES, 0.5 * busy, 1e6 * busy, 9e5 * busy
         )
         return Telemetry(at + turn, host, self._variants[turn], readings)
 
