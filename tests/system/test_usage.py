@@ -42,7 +42,7 @@ BAD_FILES = {
     "a program": (b"\x7fELF\x02\x01\x01\x00\xff\xfe", "not a text"),
     "a host twice": (b"gpu-a\ngpu-b\ngpu-a\n", ":3: "),
     "half a range": (b"gpu-[01-\n", ":1: "),
-    "zeros": (b"\x00\x01\x02", "zero byte"),
+    "zeros": (b"\x00\x01\x02", "is not a host name"),
     "comments": (b"# gpu-a\n\n", "has comments only: it names no host"),
     "large": (b"a" * 2**21, "a hosts file of more than 1048576 bytes"),
     "no value": (b"gpu-a python=\n", ":1: "),
