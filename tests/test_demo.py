@@ -10,13 +10,14 @@ import pytest
 
 from gputui.demo import shape
 from gputui.demo.cluster import Demo
-from gputui.errors import UsageError
+from gputui.errors import HeadError, UsageError
 from gputui.model.snapshot import HostState, RunState, Snapshot, WorkerState
 from gputui.protocol.frontend import (
     AddWorkers,
     CancelRun,
     Done,
     Previewed,
+    Request,
     Restart,
     RetireWorkers,
     RetryHosts,
@@ -167,6 +168,19 @@ def test_a_run_is_started_and_cancelled(calm: Timelapse) -> None:
     calm.request(CancelRun(0, started.text))
     ended = calm.until(lambda snapshot: all(run.state.ended for run in snapshot.runs))
     assert {run.id: run.state for run in ended.runs}[started.text] is RunState.CANCELLED
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        RetireWorkers(1, ("nobody:gpu0",)),
+        StartRun(1, "no-such-preset", ()),
+        StartRun(1, "svd", (("rows", "0"),)),
+    ],
+)
+def test_what_cannot_be_done_is_refused_with_a_reason(calm: Timelapse, request_: Request) -> None:
+    with pytest.raises(HeadError, match=r"no worker nobody|no-such-preset|rows"):
+        calm.request(request_)
 
 
 @pytest.mark.slow
