@@ -112,6 +112,7 @@ class Page(Modal[None]):
 
     AUTO_FOCUS = ""
     DEFAULT_CSS = """
+    Page { background: $background; }
     Page > Vertical { width: 96%; max-width: 100; height: 90%; padding: 0 2; }
     Page VerticalScroll { height: 1fr; scrollbar-size-vertical: 1; }
     Page .note { color: $text-muted; }

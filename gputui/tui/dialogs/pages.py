@@ -66,7 +66,7 @@ class Finder(Modal[Command | None]):
         Binding("pageup", "move('page_up')", show=False, priority=True),
     ]
     DEFAULT_CSS = f"""
-    Finder {{ align: center top; }}
+    Finder {{ align: center top; background: $background; }}
     Finder > Vertical {{ width: {WIDTH}; max-width: 100%; margin-top: 2; }}
     Finder OptionList {{ height: auto; max-height: 14; border: none; padding: 0; }}
     Finder OptionList > .option-list--option {{ text-wrap: nowrap; text-overflow: ellipsis; }}

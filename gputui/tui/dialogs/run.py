@@ -166,6 +166,7 @@ class RunDialog(Modal[StartRun | None]):
         Binding("ctrl+y", "copy", show=False),
     ]
     DEFAULT_CSS = """
+    RunDialog { background: $background; }
     RunDialog > Vertical { width: 96%; max-width: 120; height: 90%; max-height: 34; }
     RunDialog #presets { width: 16; height: auto; border: none; padding: 0; }
     RunDialog #form { height: 1fr; padding: 0 1; }
