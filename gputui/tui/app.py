@@ -24,7 +24,6 @@ from gputui.errors import ExitCode, GputuiError, HeadError
 from gputui.model.plain_text import cut
 from gputui.model.snapshot import HostState, RunStatus, Snapshot
 from gputui.tui.attachment import LOOK_S, Attachment, Begin, OpenConnection
-from gputui.tui.commands import key_name
 from gputui.tui.commands.actions import COMMANDS
 from gputui.tui.frame import Frame
 from gputui.tui.preferences import location
@@ -280,11 +279,6 @@ class ScreenApp(Frame):
             top = self.screen_stack[-1]
             if isinstance(top, ModalScreen):
                 await cast("Modal[object]", top).stands()
-
-    async def action_press_printed(self, name: str) -> None:
-        """Carry out the command of a key, by its name as it is printed on a keyboard."""
-        commands = self.registry.in_view(self.current)
-        await self.press(next(each.key for each in commands if key_name(each.key) == name))
 
     async def action_quit(self) -> None:
         """Ask whether the cluster stays, also when Textual's own quit is used."""

@@ -1,8 +1,5 @@
-"""The mouse: rows, cells, keys, buttons and the wheel."""
+"""The mouse: rows, cells, the command line and the wheel."""
 
-import re
-
-import pytest
 from textual.events import MouseScrollDown
 
 from gputui.tui.widgets import Table
@@ -36,47 +33,12 @@ async def test_a_click_into_the_command_line_puts_the_cursor_on_the_letter_that_
         assert on.app.prompt.cursor_screen_offset.x == shown.index("svd")
 
 
-@pytest.mark.parametrize(
-    ("key", "view", "title"),
-    [
-        ("1", "FleetView", "UTIL"),
-        ("Z", "FleetView", "CPU"),
-        ("2", "WorkersView", "RSS/LIMIT"),
-        ("2", "WorkersView", "RST"),
-    ],
-)
-async def test_a_click_on_a_heading_sorts_and_another_one_turns_around(
-    key: str, view: str, title: str
-) -> None:
-    async with showing(still(), "gpu3", size=(100, 30)) as pilot:
-        await press(pilot, [key], title)
-        await sees(pilot, {"2": "PIN", "Z": "GPUS"}.get(key, "PWR"))
-        x = (
-            next(
-                each for each in seen(pilot).splitlines() if title in each and "STATE" in each
-            ).index(title)
-            + len(title)
-            - 1
-        )
-        for mark in "▼▲":
-            await pilot.click(f"{view} Table", offset=(x, 0))
-            heading = rf"{title[:2]}\S*{mark}"
-            await until(pilot, lambda heading=heading: re.search(heading, seen(pilot)))
-
-
 async def test_the_wheel_moves_through_the_rows() -> None:
     on = still()
     async with showing(on, "gpu3", size=(100, 30)) as pilot:
         table = on.app.query_one("FleetView Table", Table)
         await pilot._post_mouse_events([MouseScrollDown], "FleetView Table", offset=(5, 5))
         await until(pilot, lambda: table.cursor == "h:gpu2")
-
-
-async def test_a_click_on_a_key_presses_it() -> None:
-    async with showing(still(), "2workers", size=(100, 30)) as pilot:
-        y, line = next(each for each in enumerate(seen(pilot).splitlines()) if "2w" in each[1])
-        await pilot.click(offset=(line.index("2w"), y))
-        await sees(pilot, "RSS/LIMIT")
 
 
 async def test_a_click_on_a_cell_leads_to_its_gpu() -> None:

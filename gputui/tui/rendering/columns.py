@@ -7,7 +7,6 @@ room, and one column takes the rest.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Generic, TypeVar
 
 from gputui.errors import HeadError
@@ -123,16 +122,6 @@ def row(columns: Iterable[Shown[Value]], value: Value) -> list[Part]:
     return [part for column, width in columns for part in ((" ", ""), *column.cell(value, width))]
 
 
-def column_at(widths: Iterable[int], x: int) -> int | None:
-    """Return which of the columns, each with a space before it, a cell is in; None for none.
-
-    >>> [column_at((4, 2), x) for x in (0, 1, 4, 5, 7, 8)]
-    [0, 0, 0, 1, 1, None]
-    """
-    ends = accumulate(width + 1 for width in widths)
-    return next((index for index, end in enumerate(ends) if x < end), None)
-
-
 def saved(columns: Iterable[Column[Value]], values: Iterable[Value]) -> list[list[str]]:
     """Return values as a file has them, titles first: numbers whole, all else as it is shown."""
     columns = [column for column in columns if column.saved]
@@ -197,13 +186,6 @@ class Order(Generic[Value]):
     def reverse(self) -> None:
         """Turn the order around."""
         self._backwards = not self._backwards
-
-    def click(self, key: str) -> None:
-        """Sort by the column whose heading was clicked, the other way around on a second click."""
-        if self.chosen and key == self.key:
-            self.reverse()
-        elif key in self.names:
-            self.sort(key, ())
 
     def sorted(self, values: Iterable[Value]) -> list[Value]:
         """Return values in this order; those without anything to sort by come last either way."""

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import Any, ClassVar, Generic, TypeVar
 
-from textual import events
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 
@@ -22,7 +21,6 @@ from gputui.tui.rendering.columns import (
     Column,
     Order,
     Shown,
-    column_at,
     fitting,
     row,
     saved,
@@ -247,16 +245,6 @@ class Listing(View, Generic[T]):
         self.order.sort(name, self.column_names)
         self.screen_app.draw()
         self.table.action_end(False)
-
-    def on_click(self, event: events.Click) -> None:
-        """Sort by the column whose heading was clicked; the other way around when it is already."""
-        is_on_table = self.table.region.contains_point(event.screen_offset)
-        if not is_on_table or event.y >= HEADING:
-            return
-        if (index := column_at((width for _, width in self._shown), event.x)) is not None:
-            self.order.click(self._shown[index][0].key)
-            self.screen_app.draw()
-            self.table.action_end(False)
 
     def next_span(self) -> None:
         """Show the graphs over the next span."""

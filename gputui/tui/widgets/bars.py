@@ -12,7 +12,6 @@ from itertools import dropwhile
 from textwrap import wrap
 
 from rich.cells import cell_len
-from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical
 
@@ -33,22 +32,6 @@ MOST_TROUBLE, LINES_FOR_TROUBLE = 3, 8
 """Lines of trouble at most, and for how many lines of the terminal each of them may stand."""
 MOST_SAID = 4
 """Most lines of a message."""
-
-
-def key_at(line: Line, x: int) -> str:
-    """Return the key that a cell of a line of keys belongs to, "" for none.
-
-    >>> line = [("1", "key"), ("fleet", "found"), (" ", ""), (" z", "key"), (" zoom", "dim")]
-    >>> key_at(line, 3), key_at(line, 10), key_at(line, 60)
-    ('1', 'z', '')
-    """
-    key, begin = "", 0
-    for text, role in line:
-        key = text.strip() if role in ("key", "off") else key
-        begin += len(text)
-        if x < begin:
-            return key
-    return ""
 
 
 class TopBars(Vertical):
@@ -133,12 +116,6 @@ class BottomBars(Vertical):
         self._said = [((line, "warn" if bad else "accent"),) for line in lines]
         self._silence_at = time.monotonic() + SAID_FOR_S
         self._crumbs.put_whole(self._said or [()])
-
-    async def on_click(self, event: events.Click) -> None:
-        """Press the key at or before the place of a click."""
-        is_on_keys = self._keys.region.contains_point(event.screen_offset)
-        if is_on_keys and (key := key_at(self._keys.lines[event.y], event.x)):
-            await self.run_action(f"app.press_printed({key!r})")
 
 
 def past_line(played: Playback, width: int) -> Line:
