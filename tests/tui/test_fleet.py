@@ -12,7 +12,6 @@ from gputui.model.readings import DeviceProcess, HostReading, Owner
 from gputui.model.slots import slots_of
 from gputui.model.snapshot import HostState, Snapshot, WorkerState, WorkerStatus
 from gputui.protocol.frontend import SnapshotTaken
-from gputui.tui.app import ScreenApp
 from gputui.tui.dialogs import Picker
 from gputui.tui.preferences import Preferences, load, save
 from gputui.tui.rendering.fleet import Look, Selection
@@ -148,19 +147,18 @@ async def test_hosts_are_sorted_in_their_zoom_and_turned_around() -> None:
         assert [each[0] for each in re.findall(names, seen(pilot))] == ["c", "a", "b"]
         await press(pilot, "v", "CPU▲")
         assert [each[0] for each in re.findall(names, seen(pilot))] == ["a", "c", "b"]
-        await press(pilot, "s", "HOST MEM▼")
-        await press(pilot, [*":sort ecc", "enter"], "no column ecc; known: host, state, gpus,")
+        await pilot.press("s")
+        await sees(pilot, "HOST MEM▼")
+        await pilot.press(*":sort ecc", "enter")
+        await sees(pilot, "no column ecc; known: host, state, gpus,")
 
 
-async def test_the_host_of_a_gpu_is_folded_and_all_hosts() -> None:
+async def test_enter_on_the_line_over_gpus_leads_to_their_host() -> None:
     on = Still(two_hosts())
     async with showing(on, "gpu0", size=(120, 24)) as pilot:
-        await press(pilot, ["j", "j", "colon", *"fold", "enter"], "▸a", "□□", "▾b")
+        await pilot.press("enter")
+        await sees(pilot, "2 of 2 hosts are up")
         assert on.app.view is not None and on.app.view.targets() == ("a",)
-        await press(pilot, "U", "▾a", "▾b")
-        await press(pilot, "U", "▸a", "▸b")
-        await pilot.press("s", "colon", *"fold", "enter")
-        await sees(pilot, "fold: rows are not grouped by host while sorted")
 
 
 async def test_the_filters_of_the_issue_narrow_the_rows() -> None:
@@ -225,14 +223,6 @@ async def test_other_peoples_processes_are_shown_with_user_and_command() -> None
         await pilot.resize_terminal(180, 24)
         await sees(pilot, "gpu0", "in use", "mira: python", "CLOCK", "UTIL, 2 MIN")
         await press(pilot, ["down", "enter"], "99", "other", "mira", "python train.py")
-
-
-async def test_a_gpu_in_a_folded_host_can_be_gone_to() -> None:
-    on = Still(two_hosts())
-    async with showing(on, "gpu0", size=(120, 24)) as pilot:
-        await press(pilot, ["enter", *":fleet a:gpu1", "enter"], "gpu1")
-        assert isinstance(on.app, ScreenApp) and on.app.view is not None
-        await until(pilot, lambda: on.app.view.targets() == ("a:gpu1",))
 
 
 async def test_enter_on_a_cpu_worker_leads_to_its_process_and_log() -> None:

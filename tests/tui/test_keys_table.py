@@ -46,7 +46,6 @@ KEYS = {
     "space": "mark",
     "z": "zoom-in",
     "Z": "zoom-out",
-    "U": "fold-all",
     "m": "metric",
     "o": "outlier",
     "C": "columns",

@@ -401,19 +401,16 @@ def on_cpus(columns: Sequence[Column[Row]]) -> list[Column[Row]]:
     ]
 
 
-def group_line(row: Row, sign: Part, width: int, *, folded: bool) -> Line:
+def group_line(row: Row, sign: Part, width: int) -> Line:
     """Return the line over a host's GPUs: its state, its name, its readings that fit."""
-    host, look = row.host, row.look
-    alarm = row.own_role
+    host, alarm = row.host, row.own_role
     name = fitted(fmt.safe(host.name), min(NAME_MOST, cell_len(host.name)))
     text, role = row.state
     state = "" if host.state is HostState.READY else f"{text}  "
-    parts: list[Part] = [sign, ("▸" if folded else "▾", alarm), (state, role)]
+    parts: list[Part] = [sign, ("▾", alarm), (state, role)]
     parts.append((name, alarm or "title"))
     if host.reason:
         return [*parts, (f"  {fmt.safe(host.reason)}", "warn")]
-    if folded:
-        parts += [("  ", ""), *merged(map(look.cell, row.slots))]
     return whole_fields([*parts, *((text, "dim") for text in host_facts(host))], width)
 
 
@@ -502,7 +499,6 @@ class Selection:
         """All slots, also those that the filter hides."""
         self.on_gpus = True
         """Whether any of all slots is a GPU; else they are CPU workers."""
-        self.folded: set[str] = set()
         self.outliers: dict[str, Part] = {}
         """Why each slot stands out, and the role of that."""
         self._looked_at = 0.0
@@ -535,14 +531,14 @@ class Selection:
         return Row(self.hosts[key], self.by_host.get(key, ()), self.look)
 
     def rows(self, zoom: Zoom, order: Order[Row]) -> Iterator[Row]:
-        """Yield hosts, or slots in an order, or hosts and the slots of each that is not folded."""
+        """Yield hosts, or slots in an order, or hosts and the slots of each."""
         if zoom is Zoom.HOST or order.chosen:
             keys = self.by_host if zoom is Zoom.HOST else self.slots
             yield from order.sorted(map(self.row, keys))
             return
         for name, slots in self.by_host.items():
             yield self.row(name)
-            yield from (self.row(slot.key) for slot in slots if name not in self.folded)
+            yield from (self.row(slot.key) for slot in slots)
 
     def fitting(self, room: int) -> Zoom:
         """Return the closest zoom: rows of GPUs for two pages of so many lines, else what fits."""

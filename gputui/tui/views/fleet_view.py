@@ -1,7 +1,7 @@
 """The fleet at three zooms: a row per GPU under its host, a row per host, a cell per GPU.
 
-The zoom that fits is chosen by itself until a person chooses one. Order, filter, marks, folded
-hosts and columns hold for all that is shown. `rendering.metrics` has the readings,
+The zoom that fits is chosen by itself until a person chooses one. Order, filter, marks
+and columns hold for all that is shown. `rendering.metrics` has the readings,
 `rendering.fleet` which GPUs and hosts are in sight and how they are drawn.
 """
 
@@ -159,8 +159,7 @@ class FleetView(Listing[Row]):
         """Return the row of a slot or of a host, or the heading over a host's slots."""
         row = self._values[key]
         if row.slot is None and self.zoom is not Zoom.HOST:
-            folded, width = key in self.selection.folded, self.table.scrollable_content_region.width
-            return group_line(row, self._before(row), width, folded=folded)
+            return group_line(row, self._before(row), self.table.scrollable_content_region.width)
         if row.host.reason and not row.slots:
             (name, width), (text, role) = self._shown[0], row.state
             parts = [self._before(row), *name.cell(row, width)]
@@ -237,7 +236,6 @@ class FleetView(Listing[Row]):
         if slot is not None:
             if self.zoom is not Zoom.GPU:
                 self.chosen_zoom = Zoom.GPU
-            self.selection.folded.discard(slot.host.name)
             self.show(self.screen_app.watched)
         self.table.select(key)
 
@@ -251,14 +249,14 @@ class FleetView(Listing[Row]):
         self.screen_app.draw_crumbs()
 
     def on_table_chosen(self, event: Table.Chosen) -> None:
-        """Look closer at a cell or a host; at a GPU, at what is on it."""
+        """Look closer at a cell, a host, a GPU, or the host that GPUs stand under."""
         event.stop()
         if self.zoom is not Zoom.GPU:
             self.zoom_to(Zoom.GPU, event.key)
         elif event.key in self.selection.slots:
             self.screen_app.go_to("device", event.key)
         else:
-            self.fold()
+            self.screen_app.go_to("hosts", event.key)
 
     # What a person changes
 
@@ -293,26 +291,6 @@ class FleetView(Listing[Row]):
         self.screen_app.draw()
         self.focus_body()
         return True
-
-    def fold(self) -> None:
-        """Fold the host under the cursor, or unfold it."""
-        if (key := self.cursor) is not None:
-            slot = self.selection.slots.get(key)
-            host = slot.host.name if slot else key
-            self.selection.folded ^= {host}
-            self.screen_app.draw()
-            self.table.select(host)
-
-    def fold_all(self) -> None:
-        """Fold all hosts, or unfold them."""
-        self.selection.folded = set() if self.selection.folded else set(self.selection.by_host)
-        self.screen_app.draw()
-
-    def cannot_fold(self) -> str:
-        """Return why there is nothing to fold."""
-        if self.zoom is not Zoom.GPU:
-            return f"nothing to fold in the {self.zoom.value} zoom"
-        return "rows are not grouped by host while sorted" if self.order.chosen else ""
 
     @property
     def order(self) -> Order[Row]:
@@ -364,10 +342,6 @@ class FleetView(Listing[Row]):
         Command("zoom-in", "Zoom in", lambda view: view.zoom_by(-1), "z", hint="zoom"),
         Command("zoom-out", "Zoom out", lambda view: view.zoom_by(1), "Z"),
         Command("mark", "Mark or unmark", Listing.mark, "space", hint="mark"),
-        Command("fold", "Fold a host, or unfold it, as enter does", fold, unavailable=cannot_fold),
-        Command(
-            "fold-all", "Fold all hosts, or unfold them", fold_all, "U", unavailable=cannot_fold
-        ),
         Command(
             "sort", "Sort by a column", sort, "s", "[COLUMN]", "sort", suggest=suggest_columns
         ),
