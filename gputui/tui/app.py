@@ -70,13 +70,11 @@ class ScreenApp(Frame):
         first: Begin | None = None,
         login: str = "",
         ask_on_screen: AskOnScreen | None = None,
-        hints: bool = False,
     ) -> None:
         super().__init__(
             Attachment(open_connection, start_again, clock),
             readonly=readonly,
             login=login,
-            hints=hints,
         )
         self.ascii_only = ascii_only
         self._first = first
@@ -211,10 +209,6 @@ class ScreenApp(Frame):
         up = came_up and not snapshot.lacking
         if self.at_start and self.wanted == "hosts" and up and all(state.final for state in states):
             self.go_to("fleet")
-            if self._hints and "run" not in self.preferences.pressed and not self.readonly:
-                what = "+ starts workers on marked GPUs   :exec runs a program"
-                what = what if self.watched.watching else "c runs a preset on it"
-                self.top.hint(f"{what}   ? lists all keys   q quits")
 
     # What is drawn
 
@@ -354,7 +348,6 @@ def run_screen(
         first=first,
         login=login,
         ask_on_screen=ask_on_screen,
-        hints=True,
         earlier_runs=tuple if simulated else recorded_runs,
     )
     code = run(app.run_async(mouse=not os.environ.get("SSH_CONNECTION")))

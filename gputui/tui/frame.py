@@ -150,7 +150,6 @@ class Frame(App[int]):
         *,
         readonly: bool = False,
         login: str = "",
-        hints: bool = False,
     ) -> None:
         super().__init__(ansi_color=True if colourless() else None)
         self.head = head
@@ -160,8 +159,6 @@ class Frame(App[int]):
         self.readonly = readonly
         self.login = login
         """The machine of a head elsewhere, as it was named."""
-        self._hints = hints
-        """Whether to show the hint for the next key, until it was pressed once."""
         self.paused = False
         self.live = Watched()
         """The cluster as it is."""
@@ -356,7 +353,6 @@ class Frame(App[int]):
     async def play_back(self, recorded: "RecordedRun") -> None:
         """Show a recording from its beginning."""
         self.playback = Playback(recorded)
-        self.top.hint("")
         await self.show_view("fleet")
 
     async def leave_playback(self) -> bool:
@@ -394,7 +390,6 @@ class Frame(App[int]):
         if why_not := self.why_not(command):
             self.say(f"{command.name}: {why_not}", bad=True)
             return
-        self._note_use(command.name)
         if command.at_once:
             await self._carry_out(command, argument)
         else:
@@ -433,9 +428,3 @@ class Frame(App[int]):
         """Store later choices and runs apart from those of real clusters."""
         self.recall(self._choices and self._choices.with_name(DEMO_FILE))
         self.earlier_runs = tuple
-
-    def _note_use(self, command: str) -> None:
-        """Note that a command was called: what points to it is not shown again."""
-        if self._hints and command == "run" and "run" not in self.preferences.pressed:
-            self.prefer(pressed=(*self.preferences.pressed, "run"))
-            self.top.hint("")

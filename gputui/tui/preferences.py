@@ -25,8 +25,6 @@ class Preferences:
     """What each preset was run with last, where that was not its default."""
     lines: tuple[str, ...] = ()
     """Lines typed after `:`, the newest last."""
-    pressed: tuple[str, ...] = ()
-    """Hints that are not needed any more: their keys were pressed."""
 
 
 def location(*, simulated: bool = False) -> Path:

@@ -13,7 +13,7 @@ from gputui.errors import UsageError
 from gputui.tui.app import ScreenApp
 from gputui.tui.attachment import OpenConnection
 from tests.tui.build import device, host, snapshot, worker
-from tests.tui.still import Still, press, seen, sees, sees_not, showing
+from tests.tui.still import Still, seen, sees, showing, until
 
 
 class Started:
@@ -83,16 +83,15 @@ async def test_the_demo_asks_nothing_and_keeps_its_choices_to_itself(tmp_path: P
     assert not file.exists()
 
 
-async def test_what_to_press_next_is_said_until_it_was_pressed_once(tmp_path: Path) -> None:
-    file = tmp_path / "screen.json"
-    for session in range(2):
-        on = Still(snapshot(host("h", device()), workers=(worker(),)), hints=True, choices=file)
-        async with showing(on, "h:gpu0") as pilot:
-            if session == 0:
-                await sees(pilot, "c runs a preset on it")
-                await press(pilot, "c", "--run smoke")
-                await pilot.press("escape")
-            await sees_not(pilot, "c runs a preset on it")
+def test_the_hosts_that_an_ssh_configuration_names_are_found(tmp_path: Path) -> None:
+    (tmp_path / "more").write_text("Host gpu-c gpu-d # not a comment for OpenSSH\n")
+    config = tmp_path / "config"
+    config.write_text(
+        f'Host gpu-a "gpu-b"\n HostName 10.0.0.1\nHost *.lab !web gpu-?\nHost=gpu-a\n'
+        f"Include {tmp_path}/mor*\nHost *\n"
+    )
+    assert named_hosts(config)[:4] == ("gpu-a", "gpu-b", "gpu-c", "gpu-d")
+    assert named_hosts(tmp_path / "none") == ()
 
 
 ENDS = dict.fromkeys((60, 80, 200), "c run : command ? help q quit")

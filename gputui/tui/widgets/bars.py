@@ -72,11 +72,6 @@ class TopBars(Vertical):
             self._status.put_whole([((fitted(f" {safe(status)}", self.app.size.width), "lost"),)])
             self.warn(sentence)
 
-    def hint(self, text: str) -> None:
-        """Show the hint for the next key if nothing is wrong; "" removes it."""
-        if not text or not self._banner.lines:
-            self._banner.put_whole([((f" {text}", "accent"),)] if text else [])
-
     def warn(self, text: str) -> None:
         """Show a banner until it is taken back with ""."""
         width = max(1, self.app.size.width - 2)
