@@ -27,12 +27,10 @@ from gputui.process.lifetime import look_rarely
 if TYPE_CHECKING:
     from gputui.client.remote_head import RemoteHead
     from gputui.runs.run import OpenCluster, RunRequest
-    from gputui.tui.attachment import Begin
 
 Prepared = Callable[[], Coroutine[object, object, int | None]]
 """Computes, and returns the exit code, None for 0; it has all that the options asked for."""
 
-FIRST_DEMO = (16, 8)
 SCREEN_IDLE_S = 3600.0
 """A cluster that a screen left running ends after so long without a frontend or a run."""
 
@@ -448,31 +446,18 @@ def show_started(hosts: HostsInput, options: Mapping[str, Any]) -> int:
             f"leave them out, or stop it first: gputui down {name}"
         )
     found: list[Path] = [Path(running.socket)] if running else []
-    chosen = [hosts]
 
     async def open_connection() -> Any:
         from gputui.client.head_connection import HeadConnection
 
-        there = find_cluster(options["name"] or chosen[0].name)
-        if there is not None and there.hosts_source == chosen[0].source:
+        there = find_cluster(name)
+        if there is not None and there.hosts_source == hosts.source:
             found[:] = [Path(there.socket)]  # another terminal may have started it, or again
         elif not found:
-            found.append(await _start(chosen[0], options))
+            found.append(await _start(hosts, options))
         return await HeadConnection.open(found[0], frontend="screen", snapshots=True)
 
-    def begin(kind: str, text: str) -> Callable[[], Awaitable[Any]]:
-        """Return a function that opens the hosts chosen in place of this machine."""
-        if kind == "demo":
-            return partial(opened_demo, FIRST_DEMO, 0)
-        if kind == "file":
-            chosen[0] = read_hosts(text)
-        return open_connection
-
-    # Devices that a driver of NVIDIA's made, without asking it.
-    gpus_here = any(Path("/dev").glob("nvidia[0-9]*")) or Path("/dev/dxg").exists()
-    chosen_for = options["hosts"] is not None or options["name"] or running or gpus_here
-    first = None if chosen_for else begin
-    return show(open_connection, options, start_again=found.clear, first=first)
+    return show(open_connection, options, start_again=found.clear)
 
 
 async def _start(hosts: HostsInput, options: Mapping[str, Any]) -> Path:
@@ -499,7 +484,6 @@ def show(
     options: Mapping[str, Any],
     start_again: Callable[[], None] | None = None,
     simulated: bool = False,
-    first: "Begin | None" = None,
     login: "RemoteHead | None" = None,
 ) -> int:
     """Show a cluster until the screen is closed; raises UsageError for an unknown theme."""
@@ -522,7 +506,6 @@ def show(
                 ascii=options["only_ascii"],
                 start_again=None if options["readonly"] else start_again,
                 simulated=simulated,
-                first=first,
                 login=login.login if login else "",
                 ask_on_screen=login.ask_on_screen if login else None,
             )

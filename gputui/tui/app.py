@@ -23,7 +23,7 @@ from textual.screen import ModalScreen
 from gputui.errors import ExitCode, GputuiError, HeadError
 from gputui.model.plain_text import cut
 from gputui.model.snapshot import HostState, RunStatus, Snapshot
-from gputui.tui.attachment import LOOK_S, Attachment, Begin, OpenConnection
+from gputui.tui.attachment import LOOK_S, Attachment, OpenConnection
 from gputui.tui.commands.actions import COMMANDS
 from gputui.tui.frame import Frame
 from gputui.tui.preferences import location
@@ -67,7 +67,6 @@ class ScreenApp(Frame):
         choices: Path | None = None,
         start_again: Callable[[], None] | None = None,
         earlier_runs: Callable[[], tuple[RunStatus, ...]] = tuple,
-        first: Begin | None = None,
         login: str = "",
         ask_on_screen: AskOnScreen | None = None,
     ) -> None:
@@ -77,7 +76,6 @@ class ScreenApp(Frame):
             login=login,
         )
         self.ascii_only = ascii_only
-        self._first = first
         self._ask_on_screen = ask_on_screen
         self.earlier_runs = earlier_runs
         self.failure: GputuiError | None = None
@@ -131,15 +129,7 @@ class ScreenApp(Frame):
         self.say(self._unread, bad=True)
 
     async def _open(self) -> None:
-        """Have a person choose a cluster where none was named, and listen to it."""
-        if self._first is not None:
-            from gputui.tui.commands.person import choose_start
-
-            opener = await choose_start(self, self._first)
-            if opener is None:
-                self.exit(ExitCode.DONE)
-                return
-            self.head.open_connection = opener
+        """Listen to the cluster."""
         try:
             async for message in self.head.messages():
                 self._look()
@@ -315,7 +305,6 @@ def run_screen(
     ascii: bool = False,
     start_again: Callable[[], None] | None = None,
     simulated: bool = False,
-    first: Begin | None = None,
     login: str = "",
     ask_on_screen: AskOnScreen | None = None,
 ) -> int:
@@ -345,7 +334,6 @@ def run_screen(
         ascii_only=ascii or ascii_alone(os.environ),
         choices=location(simulated=simulated),
         start_again=start_again,
-        first=first,
         login=login,
         ask_on_screen=ask_on_screen,
         earlier_runs=tuple if simulated else recorded_runs,

@@ -20,11 +20,6 @@ OpenConnection = Callable[[], Awaitable["HeadConnection"]]
 """Attaches to a head; called again when it was lost. Raises HeadError when there is no head."""
 
 
-Begin = Callable[[str, str], OpenConnection]
-"""Returns the function that opens a cluster: `here`, on the hosts of a text (`ssh`) or of a path
-(`file`), or the `demo`. Raises GputuiError for hosts that cannot be read."""
-
-
 RECONNECT_S = 1.0
 LATE_S = 2.5
 """A head without a message for so long is silent; snapshots come every second."""

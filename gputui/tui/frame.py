@@ -25,7 +25,7 @@ from gputui.model.snapshot import RunStatus
 from gputui.tui.attachment import Attachment
 from gputui.tui.commands import PAST, Command, Registry
 from gputui.tui.filter import Fields
-from gputui.tui.preferences import DEMO_FILE, Preferences, load, save
+from gputui.tui.preferences import Preferences, load, save
 from gputui.tui.rendering import Line
 from gputui.tui.rendering.palette import colourless
 from gputui.tui.terminal import refuses_copies
@@ -423,8 +423,3 @@ class Frame(App[int]):
         if command.view not in ("", self.current):
             return f"in the {command.view} view only"
         return command.unavailable(self._target(command))
-
-    def simulate(self) -> None:
-        """Store later choices and runs apart from those of real clusters."""
-        self.recall(self._choices and self._choices.with_name(DEMO_FILE))
-        self.earlier_runs = tuple

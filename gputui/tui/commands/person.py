@@ -12,15 +12,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
-from textual.content import Content
-
-from gputui.errors import ExitCode, GputuiError, HeadError
+from gputui.errors import ExitCode, HeadError
 from gputui.model.snapshot import RunState, Snapshot
 from gputui.protocol.frontend import Answer, Asked, KeepWatching, Stop
-from gputui.tui.attachment import Begin, OpenConnection
 from gputui.tui.dialogs import (
     Choice,
-    Chooser,
     Dialog,
     QuestionDialog,
     confirm,
@@ -28,41 +24,10 @@ from gputui.tui.dialogs import (
 from gputui.tui.frame import Frame
 from gputui.tui.rendering import format as fmt
 from gputui.tui.watched import LOGIN
-from gputui.tui.widgets.prompt import files, last_word
 
 PUT_OFF_S = 30.0
 """After so long a login whose question was put off is tried again, without asking: its answer may
 be known by now, from ssh-agent or from ssh in another terminal."""
-
-
-async def choose_start(app: Frame, begin: Begin) -> OpenConnection | None:
-    """Ask which cluster to show, until one was chosen; None is to leave."""
-    offers = [
-        ("here", "this machine", "workers on its CPUs"),
-        ("file", "a hosts file", "or hosts: gpu-a,gpu-b"),
-        ("demo", "the demo", "16 hosts of 8 simulated GPUs"),
-    ]
-    items = [
-        (kind, Content.assemble((f"{name:<24}", "bold"), (does, "dim")))
-        for kind, name, does in offers
-    ]
-    title = "No GPU was found here. What should be shown?"
-    while (kind := await app.ask(Chooser[str | None](title, items))) is not None:
-        text = ""
-        if kind == "file":
-            mark = "> Which hosts file, or hosts?   tab completes"
-            text = await app.prompt.ask(mark, candidates=lambda line: files(last_word(line))) or ""
-            if not text.strip():
-                continue
-        try:
-            opener = begin(kind, text.strip())
-        except GputuiError as error:
-            app.say(str(error), bad=True)
-            continue
-        if kind == "demo":
-            app.simulate()
-        return opener
-    return None
 
 
 def concerned(snapshot: Snapshot, pid: int) -> Iterator[str]:
