@@ -12,7 +12,6 @@ from gputui.model.readings import DeviceProcess, HostReading, Owner
 from gputui.model.slots import slots_of
 from gputui.model.snapshot import HostState, Snapshot, WorkerState, WorkerStatus
 from gputui.protocol.frontend import SnapshotTaken
-from gputui.tui.dialogs import Picker
 from gputui.tui.preferences import Preferences, load, save
 from gputui.tui.rendering.fleet import Look, Selection
 from gputui.tui.watched import Watched
@@ -36,20 +35,17 @@ def on_cpus() -> Snapshot:
     return snapshot(host("h"), workers=workers)
 
 
-async def test_columns_are_picked_from_a_list() -> None:
-    async with showing(Still(two_hosts()), "gpu0", "PWR  °C", size=(120, 30)) as pilot:
-        await press(pilot, "C", "temperature in °C")
-        await pilot.press("down", "down", "down", "down", "space", "enter")
+async def test_the_line_of_columns_is_changed_and_can_be_left_as_it_was() -> None:
+    on = Still(two_hosts())
+    async with showing(on, "gpu0", "PWR  °C", size=(180, 30)) as pilot:
+        await pilot.press("C")
+        await sees(pilot, ":columns state util mem power temp")
+        await pilot.press("escape")
+        await sees(pilot, "UTIL", "PWR  °C")
+        assert on.app.preferences.columns == ()
+        await pilot.press("C", "ctrl+u", *"columns util mem", "enter")
         await sees_not(pilot, "PWR  °C")
         await sees(pilot, "UTIL")
-
-
-async def test_leaving_the_list_of_columns_changes_nothing() -> None:
-    on = Still(two_hosts())
-    async with showing(on, "gpu0", size=(120, 30)) as pilot:
-        await press(pilot, "C", then=lambda: isinstance(on.app.screen, Picker))
-        await press(pilot, ["down", "space", "escape"], "UTIL", "PWR  °C")
-        assert on.app.preferences == Preferences()
 
 
 async def test_theme_zoom_and_columns_are_remembered(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ nothing. Texts are shown as they are, without markup, and made harmless.
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, ClassVar, TypeVar, cast
 
 from textual import events, work
@@ -16,9 +16,8 @@ from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
 from textual.visual import VisualType
-from textual.widgets import Input, OptionList, SelectionList, Static
+from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
-from textual.widgets.selection_list import Selection
 
 from gputui.errors import HeadError
 from gputui.protocol.frontend import Asked
@@ -346,10 +345,7 @@ class Chooser(Modal[Result]):
     DEFAULT_CSS = """
     Chooser > Vertical { width: 72; max-width: 95%; max-height: 90%; }
     Chooser OptionList { height: auto; max-height: 70vh; border: none; padding: 0; }
-    Chooser .keys { color: $text-muted; margin-top: 1; }
     """
-    NOTE = ""
-    """Its keys, where they are not plain."""
 
     def __init__(self, title: str, items: Sequence[tuple[str, Content]]) -> None:
         super().__init__()
@@ -357,12 +353,10 @@ class Chooser(Modal[Result]):
         self.listed = OptionList(*(Option(text) for _, text in items), compact=True)
 
     def compose(self) -> ComposeResult:
-        """Lay out the list, and its keys."""
+        """Lay out the list."""
         with Vertical():
             yield Static(self._title, classes="title")
             yield self.listed
-            if self.NOTE:
-                yield Static(self.NOTE, classes="keys")
 
     def action_move(self, action: str) -> None:
         """Move as the arrows do."""
@@ -372,33 +366,3 @@ class Chooser(Modal[Result]):
         """Return the choice."""
         event.stop()
         await self.choose(self._keys[event.option_index])
-
-
-class Picker(Chooser[tuple[str, ...] | None]):
-    """A list of things by key; enter ends with those that are on, escape with None."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "done", show=False, priority=True),
-        Binding("a", "toggle_all", show=False),
-    ]
-    NOTE = "space on or off   a all   enter done   esc cancel"
-
-    def __init__(self, title: str, items: Mapping[str, str], chosen: Sequence[str]) -> None:
-        super().__init__(title, ())
-        selections = [
-            Selection(Content.assemble((f"{key:<10}", "bold"), does), key, key in chosen)
-            for key, does in items.items()
-        ]
-        self._picked = SelectionList[str](*selections, compact=True)
-        self.listed = self._picked
-
-    def action_toggle_all(self) -> None:
-        """Have all on; all off where they are."""
-        if len(self._picked.selected) == self._picked.option_count:
-            self._picked.deselect_all()
-        else:
-            self._picked.select_all()
-
-    def action_done(self) -> None:
-        """Return the chosen items."""
-        self.dismiss(tuple(self._picked.selected))

@@ -36,8 +36,6 @@ class Column(Generic[Value]):
     """Returns parts of exactly the width that it is given."""
     sort: Callable[[Value], SortValue] | None = None
     """What it is sorted by; None for a column that is not."""
-    does: str = ""
-    """What it says, for the list of columns."""
     right: bool = True
     falling: bool = True
     """Whether the largest comes first when it is sorted by."""

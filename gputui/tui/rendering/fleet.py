@@ -298,7 +298,7 @@ def _column(metric: Metric) -> Column[Row]:
     return Column(
         metric.key, metric.title, metric.width, metric.rank,
         lambda row, width: metric.cell(read(row), width), lambda row: metric.amount(read(row)),
-        metric.does, least=metric.least, most=metric.most,
+        least=metric.least, most=metric.most,
     )  # fmt: skip
 
 
@@ -315,19 +315,18 @@ def name_column(names: Mapping[str, str], title: str) -> Column[Row]:
 
 STATE: Column[Row] = Column(
     "state", "STATE", 12, 0, lambda row, width: state_cell(row.state, width),
-    lambda row: row.urgency, "what the worker on it does, or what is wrong", False, False, least=8,
+    lambda row: row.urgency, False, False, least=8,
 )  # fmt: skip
 TASK: Column[Row] = Column(
     "task", "TASK", 14, 1, _task, lambda row: row.current_task,
-    "the task group that runs; in its place what is wrong", False, False, most=30,
+    False, False, most=30,
 )  # fmt: skip
 USER: Column[Row] = Column(
     "user", "USER/CLAIM", 17, 7, _owner, lambda row: _users(row) or None,
-    "its users, and the claim on it: note, promised end, who waits", False, False, least=9, most=46,
+    False, False, least=9, most=46,
 )  # fmt: skip
 HISTORY: Column[Row] = Column(
-    "history", "UTIL, 2 MIN", 14, 6, _history, does="utilisation of the last minutes",
-    right=False, rest=GENEROUS_HISTORY, saved=False,
+    "history", "UTIL, 2 MIN", 14, 6, _history, right=False, rest=GENEROUS_HISTORY, saved=False,
 )  # fmt: skip
 _OF_SLOTS = [_column(metric) for metric in METRICS]
 COLUMNS: tuple[Column[Row], ...] = (
@@ -335,12 +334,12 @@ COLUMNS: tuple[Column[Row], ...] = (
 )  # fmt: skip
 BY_KEY = {column.key: column for column in COLUMNS}
 GLYPHS: Column[Row] = Column(
-    "gpus", "GPUS", 8, 0, _glyphs, lambda row: len(row.slots), "a cell per GPU", False, least=4
+    "gpus", "GPUS", 8, 0, _glyphs, lambda row: len(row.slots), False, least=4
 )
 GLYPHS_LEAST = 8
 FREE: Column[Row] = Column(
     "free", "FREE", 4, 0, lambda row, width: [(str(_free(row) or fmt.MISSING).rjust(width), "")],
-    lambda row: _free(row) or None, "GPUs that are nobody's",
+    lambda row: _free(row) or None,
 )  # fmt: skip
 HOST_COLUMNS: tuple[Column[Row], ...] = (
     replace(STATE, width=16, least=9),
@@ -349,7 +348,7 @@ HOST_COLUMNS: tuple[Column[Row], ...] = (
     *map(_column, GRAPHED),
     Column(
         "alarms", "!", 2, 1, lambda row, width: [(str(_alarmed(row) or "").rjust(width), "warn")],
-        _alarmed, "alarms",
+        _alarmed,
     ),
     *map(_column, OF_HOSTS),
 )  # fmt: skip

@@ -46,7 +46,6 @@ class Metric:
     """What it is called in columns, orders and the filter."""
     title: str
     """The title of its column."""
-    does: str
     width: int
     rank: int = 0
     device: str = ""
@@ -153,13 +152,13 @@ def _computes(slot: Slot) -> Number:
 
 UTIL, MEM, POWER, TEMP = (
     Metric(
-        "util", "UTIL", "share of time in which the GPU computed; of a CPU worker, its CPU", 10,
+        "util", "UTIL", 10,
         device="utilization_percent", worker="cpu_percent", whole=_computes, say=fmt.percent,
         over=fmean, least=6, most=22, by_share=True, name="UTIL",
         kept=series.Metric.UTILIZATION, top=100.0, spread=3.0,
     ),
     Metric(
-        "mem", "MEM", "GPU memory used and total; of a CPU worker, its own", 12,
+        "mem", "MEM", 12,
         device="memory_used_bytes", worker="rss_bytes", say=fmt.size, write=_memory,
         whole=lambda slot: (
             slot.device.memory_total_bytes if slot.device else slot.total("memory_limit_bytes")
@@ -168,13 +167,13 @@ UTIL, MEM, POWER, TEMP = (
         kept=series.Metric.MEMORY, top=100.0,
     ),
     Metric(
-        "power", "PWR", "power drawn, as a share of its limit, in W", 8, device="power_w",
+        "power", "PWR", 8, device="power_w",
         whole=lambda slot: slot.device.power_limit_w if slot.device else None, write=_power,
         say=lambda value: f"{fmt.number(value)} W",
         least=5, most=16, name="POWER", kept=series.Metric.POWER, spread=10.0, ends=("0", "limit"),
     ),
     Metric(
-        "temp", "°C", "temperature in °C; of a host, its hottest GPU's", 3,
+        "temp", "°C", 3,
         device="temperature_c", whole=lambda _: HOT_C, over=max,
         say=lambda value: f"{fmt.number(value)} °C", write=lambda value, *_: fmt.number(value),
         warns_from=HOT_C, odd="plain",
@@ -187,56 +186,56 @@ METRICS: tuple[Metric, ...] = (
     MEM,
     POWER,
     TEMP,
-    Metric("cpu", "CPU", "CPU of its workers in percent; 100 is one core", 4, 7, "", "cpu_percent"),
-    Metric("run", "RUN", "tasks that run on its workers", 3, 2, "", "executing", say=fmt.count,
+    Metric("cpu", "CPU", 4, 7, "", "cpu_percent"),
+    Metric("run", "RUN", 3, 2, "", "executing", say=fmt.count,
            asked_as="executing"),
-    Metric("ready", "READY", "tasks that are ready to run on its workers", 5, 3, "", "ready",
+    Metric("ready", "READY", 5, 3, "", "ready",
            say=fmt.count),
-    Metric("results", "RESULTS", "results that its workers hold", 7, 4, "", "in_memory",
+    Metric("results", "RESULTS", 7, 4, "", "in_memory",
            say=fmt.count),
-    Metric("rss", "RSS", "host memory of its workers", 5, 8, "", "rss_bytes", say=fmt.size),
-    Metric("clock", "CLOCK", "clock of its multiprocessors in MHz; ▾ is throttled", 5, 9,
+    Metric("rss", "RSS", 5, 8, "", "rss_bytes", say=fmt.size),
+    Metric("clock", "CLOCK", 5, 9,
            "sm_clock_mhz", odd="plain",
            mark=lambda slot: "▾" if slot.device and slot.device.throttle_reasons else ""),
-    Metric("spill", "SPILL", "what its workers wrote to disk for want of memory", 5, 10, "",
+    Metric("spill", "SPILL", 5, 10, "",
            "spilled_bytes", say=fmt.size),
-    Metric("restarts", "RST", "times that its workers died", 3, 11, "", "restarts", say=fmt.count,
+    Metric("restarts", "RST", 3, 11, "", "restarts", say=fmt.count,
            odd="warn"),
-    Metric("ecc", "ECC", "uncorrected memory errors", 4, 12, "ecc_errors", say=fmt.count,
+    Metric("ecc", "ECC", 4, 12, "ecc_errors", say=fmt.count,
            odd="bad"),
-    Metric("idle", "IDLE", "how long the GPU has computed nothing", 4, 13, "idle_since",
+    Metric("idle", "IDLE", 4, 13, "idle_since",
            is_moment=True, say=fmt.age, over=max, odd="plain"),
 )  # fmt: skip
 GRAPHED = (UTIL, MEM, POWER, TEMP)
 """The metrics with a history."""
 LAST_TASK = Metric(
-    "last", "", "age of the last task", 0, name="LAST TASK",
+    "last", "", 0, name="LAST TASK",
     ends=(f"{OLDEST_TASK_S:.0f} s ago", "now"),
 )  # fmt: skip
-WHOSE = Metric("whose", "", "free, mine or others'", 0, name="WHOSE")
+WHOSE = Metric("whose", "", 0, name="WHOSE")
 HEAT = (*GRAPHED, LAST_TASK, WHOSE)
 """The metrics that the cells of the heat map can show."""
 OF_HOSTS = (
-    Metric("cpu", "CPU", "CPU of the host in percent", 4, 2, host="cpu_percent", odd="dim"),
+    Metric("cpu", "CPU", 4, 2, host="cpu_percent", odd="dim"),
     Metric(
-        "memory", "HOST MEM", "memory of the host", 11, 3, host="memory_used_bytes",
+        "memory", "HOST MEM", 11, 3, host="memory_used_bytes",
         whole=lambda host: host.reading.memory_total_bytes, write=_memory, by_share=True, odd="dim",
     ),
-    Metric("load", "LOAD", "load of a minute", 5, 4, host="load_1m", odd="dim",
+    Metric("load", "LOAD", 5, 4, host="load_1m", odd="dim",
            say=lambda value: fmt.number(value, 1)),
-    Metric("receive", "RECV/s", "received", 7, 5, host="network_receive_bytes_per_s", odd="dim",
+    Metric("receive", "RECV/s", 7, 5, host="network_receive_bytes_per_s", odd="dim",
            say=fmt.size),
-    Metric("send", "SEND/s", "sent", 7, 6, host="network_send_bytes_per_s", odd="dim",
+    Metric("send", "SEND/s", 7, 6, host="network_send_bytes_per_s", odd="dim",
            say=fmt.size),
 )  # fmt: skip
 OF_CPU_HOSTS = (
     Metric(
-        "util", "CPU", "CPU of the host", 10, host="cpu_percent", whole=lambda _: 100.0,
+        "util", "CPU", 10, host="cpu_percent", whole=lambda _: 100.0,
         say=fmt.percent, least=6, most=22, by_share=True, kept=series.Metric.UTILIZATION,
         top=100.0,
     ),
     Metric(
-        "mem", "MEM", "memory of the host", 12, host="memory_used_bytes",
+        "mem", "MEM", 12, host="memory_used_bytes",
         whole=lambda host: host.reading.memory_total_bytes, say=fmt.size, write=_memory,
         least=6, most=22, by_share=True, kept=series.Metric.MEMORY, top=100.0,
     ),

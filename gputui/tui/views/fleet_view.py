@@ -15,7 +15,7 @@ from textual.containers import Vertical
 from gputui.errors import UsageError
 from gputui.model.slots import Slot
 from gputui.tui.commands import Command
-from gputui.tui.dialogs import Picker
+from gputui.tui.commands.actions import type_command
 from gputui.tui.filter import no_such
 from gputui.tui.rendering import Line, Part
 from gputui.tui.rendering import format as fmt
@@ -321,18 +321,15 @@ class FleetView(Listing[Row]):
             self.go_to(key)
 
     async def choose_columns(self, names: str) -> None:
-        """Show these columns, all with `all`; without a name, let them be picked from a list."""
+        """Show these columns, all with `all`; without a name, have the present ones changed."""
         app, chosen = self.screen_app, names.split()
         unknown = [name for name in chosen if name not in (*BY_KEY, "all")]
         if unknown:
             raise UsageError(no_such("column", unknown[0], BY_KEY))
         if not chosen:
             shown = [column.key for column in self.chosen_columns]
-            items = {column.key: column.does for column in COLUMNS}
-            picked = await app.ask(Picker("Columns", items, shown))
-            if picked is None:
-                return
-            chosen = sorted(picked, key=[*shown, *BY_KEY].index)
+            await type_command(app, " ".join(["columns", *shown]))
+            return
         self.chosen_columns = columns_named(chosen)
         keys = tuple(column.key for column in self.chosen_columns)
         app.prefer(columns=() if self.chosen_columns == COLUMNS else keys)
