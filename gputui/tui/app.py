@@ -50,8 +50,7 @@ class ScreenApp(Frame):
     CSS = """
     Screen { layers: base; }
     ContentSwitcher { height: 1fr; }
-    #summary { height: 1fr; display: none; }
-    App.-lost ContentSwitcher, App.-lost #summary, App.-lost #totals,
+    App.-lost ContentSwitcher, App.-lost #totals,
     App.-lost #crumbs { opacity: 40%; }
     App.-ascii Modal > Vertical { border: ascii $primary; }
     """
@@ -103,7 +102,7 @@ class ScreenApp(Frame):
 
     def compose(self) -> ComposeResult:
         """Lay out the frame."""
-        yield from (self.top, self.stage, self.summary, self.prompt, self.bottom)
+        yield from (self.top, self.stage, self.prompt, self.bottom)
 
     async def on_mount(self) -> None:
         """Show the start view and begin to listen."""

@@ -31,8 +31,8 @@ from gputui.tui.rendering.palette import colourless
 from gputui.tui.terminal import refuses_copies
 from gputui.tui.views import VIEWS, load_view
 from gputui.tui.watched import Playback, Watched
-from gputui.tui.widgets import Drawing, Pane
-from gputui.tui.widgets.bars import SAID_FOR_S, BottomBars, TopBars, summary
+from gputui.tui.widgets import Drawing
+from gputui.tui.widgets.bars import SAID_FOR_S, BottomBars, TopBars
 from gputui.tui.widgets.prompt import Prompt
 
 if TYPE_CHECKING:
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 SHORTEST_FRAME_S = 0.2
-SMALLEST = (60, 15)
-"""A terminal that is smaller in either direction gets a summary in place of a view."""
 ALWAYS = {"run": 1, "command": 2, "help": 3, "quit": 4}
 """Commands that the line of keys ends with at any width, dim where they cannot be called."""
 
@@ -182,7 +180,6 @@ class Frame(App[int]):
         self._drawn_at = 0.0
         self._draw_waits = False
         self.top, self.bottom = TopBars(), BottomBars()
-        self.summary = Pane(id="summary")
 
     @property
     def watched(self) -> Watched:
@@ -209,16 +206,8 @@ class Frame(App[int]):
         if not (self.current and self.is_running):
             return
         self.top.show(self.watched, self.playback, paused=self.paused, readonly=self.readonly)
-        self.summary.display, self.stage.display = self._is_small, not self._is_small
-        if self._is_small:
-            self.summary.put(summary(self.watched, self.size.width))
-        else:
-            self.view.show(self.watched)
+        self.view.show(self.watched)
         self.draw_crumbs()
-
-    @property
-    def _is_small(self) -> bool:
-        return self.size.width < SMALLEST[0] or self.size.height < SMALLEST[1]
 
     def _draw_anew(self, _theme: object) -> None:
         """Draw everything in the colours of another theme."""
@@ -240,8 +229,7 @@ class Frame(App[int]):
             if each.name in ALWAYS or not (each.name in dim or each.pointless(self._target(each)))
         ]
         keys = sorted(offered, key=lambda each: ALWAYS.get(each.name, 0))
-        crumbs = () if self._is_small else self.view.crumbs()
-        self.bottom.show(crumbs, self.current, keys, dim)
+        self.bottom.show(self.view.crumbs(), self.current, keys, dim)
 
     def say(self, text: str, *, bad: bool = False) -> None:
         """Show a message for some seconds in the line below the body; "" clears it."""

@@ -5,7 +5,6 @@ begins or ceases to do something, as it does with most moves of the cursor.
 """
 
 import time
-from collections import Counter
 from collections.abc import Collection, Iterable
 from datetime import datetime
 from itertools import dropwhile
@@ -22,7 +21,6 @@ from gputui.tui.commands import Command, key_name
 from gputui.tui.rendering import Line, Part, fitted, spark, whole_fields
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.format import safe
-from gputui.tui.rendering.metrics import MARKS
 from gputui.tui.views import VIEWS
 from gputui.tui.watched import FLEET, Playback, Watched
 from gputui.tui.widgets import Pane
@@ -306,20 +304,3 @@ def _hint(command: Command, dim: bool) -> Line:
 
 def _width(line: Line) -> int:
     return sum(len(text) for text, _ in line)
-
-
-def summary(watched: Watched, width: int) -> list[Line]:
-    """Summarise the cluster, for a terminal too small for a view."""
-    states = Counter(slot.state for slot in watched.slots)
-    what = "GPU" if watched.on_gpus else "CPU worker"
-    parts: list[Part] = [(fmt.many(len(watched.slots), what), "title")]
-    for state, (shape, _, role) in MARKS.items():
-        if states[state]:
-            parts.append((f" {shape}{states[state]} {state.value}", role))
-    lines: list[Line] = [parts, whole_fields(totals_line(watched, width), width)]
-    total = sum(group.total for group in watched.snapshot.groups)
-    if total:
-        done, room = sum(g.finished for g in watched.snapshot.groups), max(4, min(40, width - 20))
-        lines.append([(fmt.bar(done / total, room), "accent"), (f" {fmt.count(done)} done", "")])
-    alarms = watched.by_subject.items()
-    return [*lines, *([(f"{safe(name)}: {kinds[0].value}", "warn")] for name, kinds in alarms)]
