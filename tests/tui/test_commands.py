@@ -29,7 +29,6 @@ ARGUMENTS = {
     "theme": "okabe-ito",
     "columns": "util mem",
     "sort": "temp",
-    "search": "step",
 }
 ENDING = ("quit", "stop")
 

@@ -49,7 +49,7 @@ KEYS = {
     "m": "metric",
     "o": "outlier",
     "C": "columns",
-    "t": "span device-span times",
+    "t": "span device-span",
     "f": "follow",
     "b": "only",
     "n": "next",

@@ -13,12 +13,11 @@ from typing import ClassVar
 
 from rich.cells import cell_len, chop_cells
 from textual.app import ComposeResult
-from textual.content import Content
 
 from gputui.errors import HeadError
 from gputui.model.snapshot import Severity
 from gputui.tui.commands import Command
-from gputui.tui.dialogs import Chooser
+from gputui.tui.commands.actions import type_command
 from gputui.tui.filter import Fields, Matches, no_such, parse
 from gputui.tui.frame import View
 from gputui.tui.rendering import Line, Part, fitted
@@ -62,7 +61,6 @@ class LogPane(Moving, Pane, can_focus=True):
         self.filter_text = ""
         self.search_text = ""
         self.wrapped = False
-        self.timed = True
         self.following = True
         self._top = 0
         """The number of the line at the top, while not following."""
@@ -112,9 +110,7 @@ class LogPane(Moving, Pane, can_focus=True):
 
     def _rows(self, line: LogLine) -> list[Line]:
         shape, role = LEVELS[line.level]
-        head: list[Part] = []
-        if self.timed:
-            head.append((f"{datetime.fromtimestamp(line.at):%H:%M:%S} ", "dim"))
+        head: list[Part] = [(f"{datetime.fromtimestamp(line.at):%H:%M:%S} ", "dim")]
         if self.worker is None:
             width = min(NAME_MOST, self._book.widest_name)
             head.append((fitted(safe(line.worker), width) + " ", "accent"))
@@ -183,7 +179,7 @@ MARKED_IN = re.compile(r"[!:*?<>=]")
 
 
 class LogsView(View):
-    """Merged logs under a filter, with follow, wrap, times and search."""
+    """Merged logs under a filter, with follow, wrap and search."""
 
     NAME = "logs"
     FILTER = LOG_FILTER
@@ -248,29 +244,22 @@ class LogsView(View):
         pane.move()
         return True
 
-    def search(self, text: str) -> None:
-        """Search for a text, upwards first: recent lines are likelier."""
-        self.pane.search_text = text
-        if not (self.pane.find(forward=False) or self.pane.find(forward=True)):
-            self.screen_app.say(f"no line matches '{text}'")
-
     def find(self, forward: bool) -> None:
         """Go to the next match; say so if no line matches."""
         if not self.pane.search_text:
-            self.screen_app.say("nothing to search for: / filters, :search TEXT")
+            self.screen_app.say(
+                "nothing to search for: / filters, then esc, n and N"
+            )
         elif not self.pane.find(forward):
             self.screen_app.say("no more matches " + ("below" if forward else "above"))
 
     async def only(self, name: str) -> None:
-        """Show one worker's lines, or everyone's with `all`; without a name, open a list."""
+        """Show one worker's lines, or everyone's with `all`; without a name, have one typed."""
         app = self.screen_app
         names = [worker.name for worker in app.watched.workers]
         if not name:
-            items = [(each, Content(safe(each))) for each in ("all", *names)]
-            chosen = await app.ask(Chooser[str | None]("Show the lines of", items))
-            if chosen is None:
-                return
-            name = chosen
+            await type_command(app, "only ")
+            return
         if name not in ("all", *names):
             raise HeadError(no_such("worker", name, names))
         self.go_to("" if name == "all" else name)
@@ -287,17 +276,11 @@ class LogsView(View):
         self.pane.wrapped = not self.pane.wrapped
         self.pane.move()
 
-    def times(self) -> None:
-        """Show when each line came, or not."""
-        self.pane.timed = not self.pane.timed
-        self.pane.move()
-
     COMMANDS: ClassVar[tuple[Command, ...]] = (
         Command("follow", "Follow the newest lines, or stop", follow, "f", hint="follow"),
-        Command("search", "Search for a text", search, "", "TEXT"),
         Command("next", "Go to the next match", lambda view: view.find(True), "n"),
         Command("previous", "Go to the match before", lambda view: view.find(False), "N"),
-        Command("only", "Show one worker's lines, or all", only, "b", "[WORKER|all]", "by worker"),
+        Command("only", "Show one worker's lines, or all", only, "b", "[WORKER|all]", "by worker",
+            suggest=lambda app, _words: ["all", *(worker.name for worker in app.watched.workers)]),
         Command("wrap", "Wrap long lines, or cut them", wrap, "w", hint="wrap"),
-        Command("times", "Show or hide times", times, "t", hint="times"),
     )  # fmt: skip
