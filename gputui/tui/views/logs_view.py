@@ -247,9 +247,7 @@ class LogsView(View):
     def find(self, forward: bool) -> None:
         """Go to the next match; say so if no line matches."""
         if not self.pane.search_text:
-            self.screen_app.say(
-                "nothing to search for: / filters, then esc, n and N"
-            )
+            self.screen_app.say("nothing to search for: / filters, then esc, n and N")
         elif not self.pane.find(forward):
             self.screen_app.say("no more matches " + ("below" if forward else "above"))
 
