@@ -87,39 +87,29 @@ class Registry:
         return own + [command for command in self if not command.view]
 
     def parse(self, line: str, view: str = "") -> tuple[Command | None, str]:
-        """Return the command that a `:` line names (or the only one so begun) and its argument.
+        """Return the command that a `:` line names, and its argument.
 
         `sort` means `sort-workers` in the view of that name.
 
         >>> registry = Registry([Command("scale", "Scale", print), Command("sort", "Sort", print)])
-        >>> command, argument = registry.parse("sc 12")
+        >>> command, argument = registry.parse("scale 12")
         >>> command.name, argument
         ('scale', '12')
-        >>> registry.parse("s")
-        (None, '')
         """
         name, _, argument = line.strip().partition(" ")
         command = self._commands.get(f"{name}-{view}") or self._commands.get(name)
-        begun = self._begun(name)
-        if command is None and name and len(begun) == 1:
-            command = self._commands[begun[0]]
         return command, argument.strip()
 
     def not_found(self, line: str) -> str:
-        """Return why a `:` line calls nothing, and what may have been meant.
+        """Return that a `:` line calls nothing, and what may have been meant.
 
         >>> registry = Registry([Command("scale", "Scale", print), Command("sort", "Sort", print)])
-        >>> registry.not_found("s 3"), registry.not_found("sclae 3")
-        ('s may be scale, sort', "no command 'sclae'; did you mean scale?")
+        >>> registry.not_found("sclae 3"), registry.not_found("x")
+        ("no command 'sclae'; did you mean scale?", "no command 'x'; ^p finds one")
         """
         name = line.split()[0]
-        if begun := self._begun(name):
-            return f"{name} may be {', '.join(begun)}"
         near = get_close_matches(name, self._commands, n=1)
         return f"no command {name!r}; " + (f"did you mean {near[0]}?" if near else "^p finds one")
-
-    def _begun(self, name: str) -> list[str]:
-        return [each for each in self._commands if each.startswith(name)]
 
 
 def key_name(key: str) -> str:
