@@ -106,12 +106,11 @@ async def test_plus_on_free_gpus_starts_a_cluster_there() -> None:
         await press(pilot, "y", then=lambda: AddWorkers(0, ("h:gpu3",)) in on.link.asked)
 
 
-async def test_a_program_is_run_on_as_many_gpus_as_are_asked_for() -> None:
+async def test_a_program_is_run_on_as_many_gpus_as_are_written() -> None:
     on = Still(shared())
     async with showing(on, "gpu3", size=(120, 40)) as pilot:
-        await press(pilot, ["colon", *"exec torchrun 'my train.py'", "enter"], "On how many GPUs?")
-        await pilot.press("2", "enter")
-        wanted = (("gpus", "2"), ("arguments", "torchrun 'my train.py'"))
+        await pilot.press("colon", *"exec torchrun 'my train.py'", "enter")
+        wanted = (("gpus", "1"), ("arguments", "torchrun 'my train.py'"))
         here = str(Path.cwd())
         asked = StartRun(0, "exec:torchrun", wanted, cwd=here)
         await until(pilot, lambda: asked in on.link.asked)

@@ -157,11 +157,9 @@ def _move(name: str, key: str, does: str, by: Callable[["Playback"], float]) -> 
 
 
 async def _find(app: Frame) -> None:
-    from gputui import presets
     from gputui.tui.dialogs.pages import Finder
 
-    commands = [*app.registry, *map(_preset_command, presets.names())]
-    chosen = await app.ask(Finder(commands, app.why_not))
+    chosen = await app.ask(Finder([*app.registry], app.why_not))
     if chosen is None:
         return
     if chosen.needs_argument and not app.why_not(chosen):
@@ -266,7 +264,7 @@ async def edit_run(
 
 
 async def _exec(app: Frame, argument: str) -> None:
-    """Have the head run a program on free GPUs, as many as are written or asked for."""
+    """Have the head run a program on free GPUs, on one where no number is written."""
     from gputui.protocol.frontend import StartRun
     from gputui.protocol.programs import PROGRAM
     from gputui.runs.records import as_typed
@@ -282,10 +280,7 @@ async def _exec(app: Frame, argument: str) -> None:
         words = words if equals else words[1:]
     if not words:
         raise HeadError("write the program: exec -n 2 python train.py")
-    number = given.get("gpus") or await app.prompt.ask("> On how many GPUs?   enter is 1")
-    if number is None:
-        return
-    number = number.strip() or "1"
+    number = given.get("gpus", "1")
     if not (number.isdecimal() and int(number)):
         raise HeadError(f"{number}: write a number of GPUs")
     parameters = as_typed(given | {"gpus": number, "arguments": words})
@@ -294,19 +289,6 @@ async def _exec(app: Frame, argument: str) -> None:
 
 def _no_worker_up(app: Frame) -> str:
     return "" if app.watched.snapshot.workers_up else "no worker is up yet"
-
-
-def _preset_command(name: str) -> Command:
-    """Return a command that opens a preset's form, for the palette."""
-    from gputui import presets
-
-    try:
-        does = presets.get(name).summary
-    except (PresetError, ImportError) as error:
-        does = str(error)
-    return Command(
-        f"run {name}", does, lambda app: _run(app, name), changes=True, unavailable=_no_worker_up
-    )
 
 
 def runs(_app: Frame, words: list[str]) -> Iterable[str]:
