@@ -153,7 +153,7 @@ async def test_enter_on_the_line_over_gpus_leads_to_their_host() -> None:
     on = Still(two_hosts())
     async with showing(on, "gpu0", size=(120, 24)) as pilot:
         await pilot.press("enter")
-        await sees(pilot, "2 of 2 hosts are up")
+        await sees(pilot, "hosts 2/2")
         assert on.app.view is not None and on.app.view.targets() == ("a",)
 
 

@@ -7,7 +7,6 @@ from typing import ClassVar
 from gputui.model.readings import is_free
 from gputui.model.slots import PLACES, state_of_worker, wrong_device
 from gputui.model.snapshot import (
-    AWAY,
     Event,
     HostState,
     HostStatus,
@@ -132,19 +131,6 @@ class HostsView(Listing[Row]):
     def open(self, value: Row) -> None:
         """Show the host's GPUs."""
         self.screen_app.go_to("fleet", value.key)
-
-    def crumbs(self) -> Line:
-        """Describe how many are ready, connecting and failed."""
-        hosts = [row.host for row in self._values.values()]
-        ready = sum(host.state is HostState.READY for host in hosts)
-        parts: list[Part] = [(f"{ready} of {len(hosts)} hosts are up", "good" if ready else "")]
-        for word, role, states in (
-            ("failed", "bad", (HostState.FAILED,)),
-            ("silent", "warn", AWAY),
-        ):
-            if number := sum(host.state in states for host in hosts):
-                parts.append((f"  {number} {word}", role))
-        return [*parts, *self.narrowed()]
 
     async def retry(self) -> None:
         """Try the host under the cursor again."""
