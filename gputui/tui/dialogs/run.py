@@ -242,16 +242,6 @@ class RunDialog(Modal[StartRun | None]):
         if parameters := self.query("#form Input, #form Select"):
             self.set_focus(parameters.first())  # at once: it gets the next key
 
-    async def take(self, key: str) -> bool:
-        """Go to the next preset that begins with the letter typed into their list."""
-        if not self._presets.has_focus or len(key) > 1:
-            return False
-        here = self._presets.highlighted or 0
-        after = [*range(here + 1, len(self._names)), *range(here)]
-        found = (place for place in after if self._names[place].startswith(key))
-        self._presets.highlighted = next(found, here)
-        return True
-
     async def _show_form(self, name: str) -> None:
         self._shown = name
         form = self.query_one("#form")
