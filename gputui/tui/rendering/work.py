@@ -222,14 +222,13 @@ def run_lines(
     row: RunRow,
     width: int,
     log: tuple[str, ...] = (),
-    command: str = "",
     defaults: str = "",
     then_s: float | None = None,
 ) -> list[Line]:
     """Describe a run, in lines that are no wider.
 
-    `command` is what runs the same in a shell, "" for none that is worth a line; `defaults` are
-    the parameters that were not given; `then_s` is how long the last run of the same kind took.
+    `defaults` are the parameters that were not given; `then_s` is how long the last run of the same
+    kind took.
     """
     run, took = row.run, fmt.elapsed(row.took_s)
     if run.state is RunState.DONE and row.took_s is not None and then_s:
@@ -256,12 +255,6 @@ def run_lines(
     if failure := run.failure:
         lines += [(), *wrapped(failure.message, width, "bad")]
         lines += wrapped(f"try: {failure.hint}", width, "accent") if failure.hint else []
-    if command:
-        lines += [
-            (),
-            [("in a shell", "heading")],
-            *wrapped(command, width, "accent", "  "),
-        ]
     if failure:
         lines += _evidence(failure, log, width)
     if usage := usage_facts(run.usage):

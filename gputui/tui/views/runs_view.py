@@ -136,9 +136,8 @@ class RunsView(Listing[RunRow]):
             return compare_lines(first, second, width)
         run, watched = value.run, self.screen_app.watched
         is_here, snapshot = self._is_here(run), watched.snapshot
-        command = self._command(run) if run.failure else ""
         then_s = last_took_s(run, (row.run for row in self._values.values()))
-        lines = run_lines(value, width, self._log(run), command, self._defaults(run), then_s)
+        lines = run_lines(value, width, self._log(run), self._defaults(run), then_s)
         if is_program(run.preset) and run.failure is None and (said := self._log(run)):
             lines += [(), *(line for text in said for line in wrapped(text, width))]
         gpus = fleet_lines(watched, value, width) if is_here else []
@@ -233,10 +232,6 @@ class RunsView(Listing[RunRow]):
         can_run = is_program(self.current.run.preset) or workers_up
         return "" if can_run else "no worker is up yet"
 
-    def _command(self, run: RunStatus) -> str:
-        cluster = self.screen_app.watched.snapshot.name
-        return headless_command(cluster, run.preset, run.parameters, run.backend)
-
     async def cancel(self) -> None:
         """Cancel the run under the cursor, after asking."""
         run, app = self._run, self.screen_app
@@ -263,7 +258,10 @@ class RunsView(Listing[RunRow]):
 
     def copied(self) -> str:
         """Return the command that runs the same without a screen."""
-        return self._command(self.current.run) if self.current else ""
+        if self.current is None:
+            return ""
+        run, cluster = self._run, self.screen_app.watched.snapshot.name
+        return headless_command(cluster, run.preset, run.parameters, run.backend)
 
     COMMANDS: ClassVar[tuple[Command, ...]] = (
         Command(
