@@ -1,28 +1,20 @@
-"""The help: all commands, at every width, and how it is read and closed."""
+"""The help: all commands, and how it is read and closed."""
 
 import pytest
-from rich.cells import cell_len
-from rich.console import Console
 
 from gputui.tui.dialogs import Page
 from gputui.tui.dialogs.pages import help_of
-from gputui.tui.rendering.palette import Palette
 from gputui.tui.views import VIEWS
 from tests.tui.build import device, host, snapshot
 from tests.tui.still import Still, press, showing
 from tests.tui.test_commands import registry_of_all
 
 
-@pytest.mark.parametrize("width", [50, 93])
 @pytest.mark.parametrize("view", VIEWS)
-def test_every_command_of_a_view_is_in_its_help_whole(view: str, width: int) -> None:
-    console = Console(width=width)
-    with console.capture() as printed:
-        console.print(help_of(view, registry_of_all(), None, Palette({})))
-    lines = printed.get().splitlines()
+def test_every_command_of_a_view_is_in_its_help_whole(view: str) -> None:
+    lines = help_of(view, registry_of_all(), None).splitlines()
     for command in registry_of_all().in_view(view):
         assert any(f":{command.name} " in line for line in lines), command.name
-    assert max(map(cell_len, lines)) <= width
 
 
 @pytest.mark.parametrize("size", [(60, 15), (80, 24), (200, 60)])

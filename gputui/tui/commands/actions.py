@@ -16,7 +16,7 @@ from gputui.tui.filter import Fields, no_such
 from gputui.tui.frame import Frame
 from gputui.tui.rendering import fitted
 from gputui.tui.rendering.format import lasted, safe
-from gputui.tui.rendering.palette import THEMES, Palette
+from gputui.tui.rendering.palette import THEMES
 from gputui.tui.terminal import draw_again
 from gputui.tui.views import VIEWS
 from gputui.tui.widgets.prompt import files, fitting, last_word
@@ -172,7 +172,7 @@ async def _help(app: Frame) -> None:
     from gputui.tui.dialogs import Page
     from gputui.tui.dialogs.pages import help_of
 
-    text = help_of(app.view.NAME, app.registry, app.view.FILTER, Palette.of(app))
+    text = help_of(app.view.NAME, app.registry, app.view.FILTER)
     await app.ask(Page(text, "↑ ↓ more   esc closes"))
 
 

@@ -8,9 +8,6 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
-from rich.console import Group
-from rich.table import Table
-from rich.text import Text
 from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -29,7 +26,6 @@ from gputui.tui.dialogs import Modal, Page
 from gputui.tui.filter import Fields
 from gputui.tui.rendering import fitted
 from gputui.tui.rendering.format import many, safe
-from gputui.tui.rendering.palette import Palette
 from gputui.tui.watched import Watched
 
 WIDTH, NAME_CELLS, KEY_CELLS = 78, 15, 5
@@ -143,50 +139,39 @@ class Finder(Modal[Command | None]):
         self.dismiss(self._found[event.option_index])
 
 
-KEYS, CALL = 7, 28
-"""Cells of the keys, and of how a command is typed."""
 MOVING = (
     ("j k ↑ ↓", "", "Move, as the wheel does; g and G to either end"),
     ("enter", "", "Open what is under the cursor, as a second click does"),
 )
 
-Row = tuple[str, str, str]
-"""Keys, how it is typed, and what it does."""
 
-
-def help_of(
-    view: str, commands: Iterable[Command], fields: Fields[Any] | None, palette: Palette
-) -> Group:
+def help_of(view: str, commands: Iterable[Command], fields: Fields[Any] | None) -> str:
     """Return the help for a view: its own commands, then the others, then what filters ask for."""
-    rows: dict[str, list[Row]] = {view: [], "": []}
-    for each in commands:
-        if each.view in rows:
-            call = f":{each.name} {each.usage}".rstrip()
-            rows[each.view].append((key_name(each.key), call, each.does))
-    tables = {f"In the {view} view": [*rows[view], *MOVING], "Everywhere": rows[""]}
-    if fields is not None:
-        tables["Filters, after /"] = [*_filters(fields)]
-    parts: list[Text | Table] = []
-    for title, of_title in tables.items():
-        table = Table.grid(padding=(0, 1, 0, 0))
-        table.add_column(style=palette.style("key"), min_width=KEYS)
-        table.add_column(style=palette.style("accent"), width=CALL)
-        table.add_column()
-        for row in of_title:
-            table.add_row(*map(Text, row))
-        parts += [Text(title, palette.style("title")), table, Text()]
-    return Group(*parts)
+    found = list(commands)
+    groups = {f"In the {view} view": view, "Everywhere": ""}
+    lines: list[str] = []
+    for title, of_view in groups.items():
+        rows = [
+            (key_name(each.key), f":{each.name} {each.usage}", each.does)
+            for each in found
+            if each.view == of_view
+        ]
+        lines += [title, *map(_help_line, [*rows, *(MOVING if of_view else ())]), ""]
+    return "\n".join([*lines, *([] if fields is None else _filters(fields))])
 
 
-def _filters(fields: Fields[Any]) -> Iterator[Row]:
-    """Yield each kind of term of a filter, and what it asks for."""
-    yield "", "idle !node-02", "with idle anywhere in its row, and node-02 nowhere"
-    yield "", "node-0?:gpu*", "by its name"
+def _help_line(row: tuple[str, str, str]) -> str:
+    key, call, does = row
+    return f"{key:<8}{call:<28} {does}"
+
+
+def _filters(fields: Fields[Any]) -> Iterator[str]:
+    """Yield what the terms of a filter can be."""
+    yield "Filters, after /: idle !node-02 (with a word in its row, without another), node-0?:gpu*"
     if fields.words:
-        yield "", f"{next(iter(fields.words))}:TEXT", f"by a word: {' '.join(fields.words)}"
+        yield f"by a word, {next(iter(fields.words))}:TEXT: {' '.join(fields.words)}"
     if fields.numbers:
-        first, last = next(iter(fields.numbers)), list(fields.numbers)[-1]
-        yield "", f"{first}<20 {last}>=2", f"by a number: {' '.join(fields.numbers)}"
+        yield f"by a number, {next(iter(fields.numbers))}<20: {' '.join(fields.numbers)}"
 
 
 class Why(Page):
