@@ -51,10 +51,8 @@ KEYS = {
     "C": "columns",
     "t": "span device-span",
     "f": "follow",
-    "b": "only",
     "n": "next",
     "N": "previous",
-    "w": "wrap",
     "W": "why",
 }
 """What each key calls, in whatever view: two commands share one only where they do the same."""
@@ -73,7 +71,7 @@ def test_every_key_means_what_the_table_says_in_every_view() -> None:
         assert {command.name, base} & table.get(key_name(command.key), set()), command.name
 
 
-@pytest.mark.parametrize(("view", "key", "said"), [("1", "w", "logs"), ("4", "s", "sort")])
+@pytest.mark.parametrize(("view", "key", "said"), [("1", "f", "logs"), ("4", "s", "sort")])
 async def test_a_key_of_another_view_says_where_it_does_something(
     view: str, key: str, said: str
 ) -> None:

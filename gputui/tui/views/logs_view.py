@@ -11,14 +11,12 @@ from datetime import datetime
 from operator import attrgetter
 from typing import ClassVar
 
-from rich.cells import cell_len, chop_cells
+from rich.cells import chop_cells
 from textual.app import ComposeResult
 
-from gputui.errors import HeadError
 from gputui.model.snapshot import Severity
 from gputui.tui.commands import Command
-from gputui.tui.commands.actions import type_command
-from gputui.tui.filter import Fields, Matches, no_such, parse
+from gputui.tui.filter import Fields, Matches, parse
 from gputui.tui.frame import View
 from gputui.tui.rendering import Line, Part, fitted
 from gputui.tui.rendering.format import safe
@@ -60,7 +58,6 @@ class LogPane(Moving, Pane, can_focus=True):
         self.worker: str | None = None
         self.filter_text = ""
         self.search_text = ""
-        self.wrapped = False
         self.following = True
         self._top = 0
         """The number of the line at the top, while not following."""
@@ -117,10 +114,7 @@ class LogPane(Moving, Pane, can_focus=True):
         head.append((shape + " ", role))
         indent = sum(len(text) for text, _ in head)
         width = max(20, self.size.width - indent)
-        if self.wrapped:
-            first, *others = chop_cells(line.text, width) or [""]
-        else:
-            first, others = fitted(line.text, min(width, cell_len(line.text))), []
+        first, *others = chop_cells(line.text, width) or [""]
         rest = ([(" " * indent, ""), *self._marked(text, role)] for text in others)
         return [[*head, *self._marked(first, role)], *rest]
 
@@ -179,7 +173,7 @@ MARKED_IN = re.compile(r"[!:*?<>=]")
 
 
 class LogsView(View):
-    """Merged logs under a filter, with follow, wrap and search."""
+    """Merged logs under a filter, with follow and search."""
 
     NAME = "logs"
     FILTER = LOG_FILTER
@@ -251,17 +245,6 @@ class LogsView(View):
         elif not self.pane.find(forward):
             self.screen_app.say("no more matches " + ("below" if forward else "above"))
 
-    async def only(self, name: str) -> None:
-        """Show one worker's lines, or everyone's with `all`; without a name, have one typed."""
-        app = self.screen_app
-        names = [worker.name for worker in app.watched.workers]
-        if not name:
-            await type_command(app, "only ")
-            return
-        if name not in ("all", *names):
-            raise HeadError(no_such("worker", name, names))
-        self.go_to("" if name == "all" else name)
-
     def follow(self) -> None:
         """Follow the newest lines, or stay."""
         if self.pane.following:
@@ -269,16 +252,8 @@ class LogsView(View):
         else:
             self.pane.follow()
 
-    def wrap(self) -> None:
-        """Wrap long lines, or cut them."""
-        self.pane.wrapped = not self.pane.wrapped
-        self.pane.move()
-
     COMMANDS: ClassVar[tuple[Command, ...]] = (
         Command("follow", "Follow the newest lines, or stop", follow, "f", hint="follow"),
         Command("next", "Go to the next match", lambda view: view.find(True), "n"),
         Command("previous", "Go to the match before", lambda view: view.find(False), "N"),
-        Command("only", "Show one worker's lines, or all", only, "b", "[WORKER|all]", "by worker",
-            suggest=lambda app, _words: ["all", *(worker.name for worker in app.watched.workers)]),
-        Command("wrap", "Wrap long lines, or cut them", wrap, "w", hint="wrap"),
     )  # fmt: skip
