@@ -58,7 +58,7 @@ async def test_what_is_typed_behind_the_line_belongs_to_the_view(leave: str) -> 
 DIALOGS = {
     "question_mark": "esc closes",
     "ctrl+p": "find a command",
-    "minus": "or type a number",
+    "minus": ":scale N sets it",
     "c": "esc] cancel",
     "q": "Leave lab?",
     "C": "space on or off",

@@ -33,7 +33,20 @@ STANDS_S = 2.0
 """For how long keys are kept for a dialog that is being drawn, or carries out an earlier key."""
 UNASKED_S = 0.5
 """For how long a question that comes unasked takes no key."""
-STEPS = {"down": 1, "j": 1, "up": -1, "k": -1, "pagedown": 10, "space": 10, "pageup": -10}
+ALL = 1_000_000
+STEPS = {
+    "down": 1,
+    "j": 1,
+    "up": -1,
+    "k": -1,
+    "pagedown": 10,
+    "space": 10,
+    "pageup": -10,
+    "home": -ALL,
+    "g": -ALL,
+    "end": ALL,
+    "G": ALL,
+}
 """Keys that move a long text, and by how many lines."""
 BY = {"plus": 1, "up": 1, "equals_sign": 1, "minus": -1, "down": -1}
 """Keys that change a number, and by how much."""
@@ -131,12 +144,7 @@ class Page(Modal[None]):
 
     async def take(self, key: str) -> bool:
         """Move through the text, or close it."""
-        scroll = self.query_one(VerticalScroll)
-        if key in ("home", "g"):
-            scroll.scroll_home(animate=False)
-        elif key in ("end", "G"):
-            scroll.scroll_end(animate=False)
-        elif not self.scrolled(key):
+        if not self.scrolled(key):
             self.dismiss(None)
         return True
 
@@ -253,7 +261,7 @@ async def confirm(app: Frame, title: str, lines: Lines | Fetch, *, dangerous: bo
 
 
 class ScaleDialog(Dialog):
-    """Asks for the number of workers, and shows the effect; `+ -` and digits change it.
+    """Asks for the number of workers, and shows the effect; `+ -` change it.
 
     `preview` describes the effect of a number, `wanted` is the number.
     """
@@ -263,24 +271,17 @@ class ScaleDialog(Dialog):
         super().__init__("Scale the cluster", self._effect, choices)
         self.wanted = workers
         self._preview = preview
-        self._typed = ""
 
     async def _effect(self) -> Lines:
         workers = self.wanted
         lines = await self._preview(workers)
-        return (f"{workers} workers   (+ - or type a number)", *lines)
+        return (f"{workers} workers   (+ - changes it, :scale N sets it)", *lines)
 
     async def take(self, key: str) -> bool:
         """Change the number; other keys are every dialog's."""
-        typed = ""
-        if key in BY:
-            self.wanted = max(0, self.wanted + BY[key])
-        elif key == "backspace" or (key.isdecimal() and len(self._typed) < 5):
-            typed = self._typed[:-1] if key == "backspace" else self._typed + key
-            self.wanted = int(typed or 0)
-        else:
+        if key not in BY:
             return await super().take(key)
-        self._typed = typed
+        self.wanted = max(0, self.wanted + BY[key])
         self._fetch(self._effect)
         return True
 
