@@ -4,7 +4,6 @@ It is a `client.HeadConnection`, to a head or, in a demo, to one in this process
 """
 
 import asyncio
-import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING
@@ -41,7 +40,6 @@ class Attachment:
         self.open_connection = open_connection
         self.clock = clock
         self._start_again = start_again
-        self._starting = asyncio.Event()
         self._stopped = False
         self._heard_at = 0.0
         self._met: HeadConnection | None = None
@@ -63,9 +61,7 @@ class Attachment:
                 if self._met is None:
                     yield error
             if not self._stopped:
-                self._starting.clear()
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._starting.wait(), RECONNECT_S)
+                await asyncio.sleep(RECONNECT_S)
 
     async def _messages_of(
         self, connection: "HeadConnection"
@@ -125,7 +121,6 @@ class Attachment:
         name = self._met.attached.name
         self._start_again()
         self.lost, self._met = False, None
-        self._starting.set()
         return name
 
     async def request(self, message: "Request") -> "Reply":
