@@ -5,7 +5,6 @@ the names typed after the command, else on the marked rows or the one under the 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from fnmatch import fnmatchcase
 
 from gputui.errors import HeadError
 from gputui.model.slots import Slot, SlotState
@@ -191,23 +190,17 @@ def at_stake(workers: Iterable[WorkerStatus], names: Sequence[str]) -> str:
 
 
 def _meant(keys: Sequence[str]) -> Callable[[str, str], bool]:
-    """Return the test whether keys name a worker or slot, its slot or its host; `*` and `?` match.
+    """Return the test whether keys name a worker or slot, its slot or its host.
 
-    >>> meant = _meant(["a", "b:gpu0", "c:*1"])
-    >>> [meant(name, name[0]) for name in ("a:gpu3", "b:gpu0.1", "b:gpu1", "c:gpu1")]
-    [True, True, False, True]
+    >>> meant = _meant(["a", "b:gpu0"])
+    >>> [meant(name, name[0]) for name in ("a:gpu3", "b:gpu0.1", "b:gpu1")]
+    [True, True, False]
     """
-    exact, patterns = set(keys), [key for key in keys if "*" in key or "?" in key]
-
-    def meant(name: str, host: str) -> bool:
-        named = not exact.isdisjoint((name, host, name.rpartition(".")[0]))
-        return named or any(fnmatchcase(name, pattern) for pattern in patterns)
-
-    return meant
+    return lambda name, host: not {name, host, name.rpartition(".")[0]}.isdisjoint(keys)
 
 
 def workers_named(workers: Iterable[WorkerStatus], keys: Sequence[str]) -> tuple[str, ...]:
-    """Return the workers that are meant by names, hosts, slots, or patterns."""
+    """Return the workers that are meant by names, hosts or slots."""
     meant = _meant(keys)
     return tuple(worker.name for worker in workers if meant(worker.name, worker.host))
 
