@@ -68,7 +68,7 @@ def figure_lines(figure: Figure, width: int, height: int, flat: bool = False) ->
     >>> for line in figure_lines(bars, 40, 5):
     ...     print("".join(text for text, _ in line).rstrip())
     speed                          numbers/s
-     a █████████████████▌                  1
+     a ██████████████████                  1
     bb ███████████████████████████████████ 2
     """
     if width < LEAST_WIDTH or height < LEAST_HEIGHT:
@@ -93,7 +93,7 @@ def _bars(figure: Figure, width: int, height: int, _flat: bool) -> list[Line]:
     lines: list[Line] = [
         [
             (fitted(fmt.safe(label), names, right=True) + " ", ""),
-            (fmt.bar(value / longest, room), "graph2"),
+            (("█" * round(value / longest * room)).ljust(room), "graph2"),
             (f" {number:>{ends}}", "title"),
         ]
         for label, value, number in rows

@@ -14,7 +14,6 @@ from gputui.model.plain_text import span
 
 MISSING = "–"
 EIGHTHS = " ▁▂▃▄▅▆▇█"
-BLOCKS = " ▏▎▍▌▋▊▉█"
 _UNITS = "BKMGTPE"
 HEATS = 8
 """Steps of a heat map's ramp."""
@@ -161,19 +160,6 @@ def elapsed(seconds: float | None) -> str:
     if hours >= 24:
         return f"{hours // 24}d {hours % 24}:{minute:02d}"
     return f"{hours}:{minute:02d}:{second:02d}" if hours else f"{minute}:{second:02d}"
-
-
-def bar(fraction: float | None, width: int) -> str:
-    """Return a bar of exactly `width` cells, filled in eighths.
-
-    >>> bar(0.5, 4), bar(None, 3), bar(1.7, 2), bar(0.3, 2)
-    ('██  ', '–  ', '██', '▋ ')
-    """
-    if fraction is None:
-        return MISSING.ljust(width)
-    eighths = round(min(1.0, max(0.0, fraction)) * width * 8)
-    whole, rest = divmod(eighths, 8)
-    return ("█" * whole + (BLOCKS[rest] if rest else "")).ljust(width)
 
 
 def to_ascii(text: str) -> str:
