@@ -103,15 +103,14 @@ def title_line(slot: Slot, span: Span, width: int, now: float) -> Line:
     """Return the line over a GPU in full: its name, model and state, and how far back it goes."""
     state, role = slot_state(slot, now)
     pinned = any(worker.device_uuid for worker in slot.workers)
-    kind, uuid = "GPU without readings" if pinned else "CPU worker", ""
+    kind = "GPU without readings" if pinned else "CPU worker"
     if slot.device is not None:
-        kind, uuid = fmt.safe(slot.device.name), f" {fmt.safe(slot.device.uuid)} "
+        kind = fmt.safe(slot.device.name)
     parts: list[Part] = [("── ", "rule"), (fmt.safe(slot.key), "title"), (f"  {kind}", "")]
     parts.append((f"  {state} ", role))
     end: list[Part] = [(f" {span.title} ", ""), ("t", "key"), (" ──", "rule")]
     room = width - sum(len(text) for text, _ in (*parts, *end))
-    uuid = uuid if room > len(uuid) + 6 else ""
-    return [*parts, (uuid, "dim"), ("─" * max(0, room - len(uuid)), "rule"), *end]
+    return [*parts, ("─" * max(0, room), "rule"), *end]
 
 
 ABREAST = {4: (1, 2, 4), 6: (1, 3, 6)}
@@ -231,20 +230,14 @@ def interconnect_line(device: DeviceReading) -> Line:
     >>> links = Interconnect(18, 4, 480e9, ("1", "2"), pcie_generation=5, pcie_width=16)
     >>> read = DeviceReading("GPU-1", "0", "H200", interconnect=links, nvlink_bytes_per_s=12e9)
     >>> "".join(text for text, _ in interconnect_line(read))
-    'links  18 x NVLink 4 to 1 2  11G/s (447G/s each way)  PCIe 5 x16'
+    'links  18 x NVLink to 1 2  11G/s of 447G/s  PCIe 5 x16'
     """
     if (links := device.interconnect) is None:
         return []
-    parts: list[Part] = []
-    if links.nvlinks:
-        peers = " ".join(links.nvlink_peers) or "no GPU of this host"
-        parts.append((f"{links.nvlinks} x NVLink {links.nvlink_generation or ''} to {peers}", ""))
-        parts.append((f"  {fmt.size(device.nvlink_bytes_per_s)}/s", ""))
-        parts.append((f" ({fmt.size(links.nvlink_bytes_per_s)}/s each way)  ", "dim"))
-    if links.pcie_generation:
-        width = f" x{links.pcie_width}" if links.pcie_width else ""
-        parts.append((f"PCIe {links.pcie_generation}{width}", "dim"))
-    return [("links  ", "dim"), *parts] if parts else []
+    nvlink = f"{links.nvlinks} x NVLink to {' '.join(links.nvlink_peers) or 'no GPU of this host'}"
+    speed = f"  {fmt.size(device.nvlink_bytes_per_s)}/s of {fmt.size(links.nvlink_bytes_per_s)}/s  "
+    pcie = f"PCIe {fmt.number(links.pcie_generation)} x{fmt.number(links.pcie_width)}"
+    return [("links  ", "dim"), (nvlink + speed if links.nvlinks else "", ""), (pcie, "dim")]
 
 
 def process_line(process: DeviceProcess, now: float) -> Line:
