@@ -19,7 +19,6 @@ class Preferences:
     """The choices; "" and () leave it to the screen."""
 
     theme: str = ""
-    zoom: str = ""
     columns: tuple[str, ...] = ()
     forms: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """What each preset was run with last, where that was not its default."""

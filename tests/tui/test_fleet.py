@@ -48,15 +48,16 @@ async def test_the_line_of_columns_is_changed_and_can_be_left_as_it_was() -> Non
         await sees(pilot, "UTIL")
 
 
-async def test_theme_zoom_and_columns_are_remembered(tmp_path: Path) -> None:
+async def test_theme_and_columns_are_remembered(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "screen.json"
-    async with showing(Still(two_hosts(), choices=path), "gpu0", size=(120, 30)) as pilot:
-        await pilot.press("Z", *":columns util mem", "enter", *":theme okabe-ito", "enter")
+    on = Still(two_hosts(), choices=path)
+    async with showing(on, "gpu0", size=(120, 30)) as pilot:
+        await pilot.press(*":columns util mem", "enter", *":theme okabe-ito", "enter")
         await until(pilot, lambda: load(path).theme == "okabe-ito")
     again = Still(two_hosts(), choices=path)
-    async with showing(again, "host zoom", size=(120, 30)) as pilot:
+    async with showing(again, "gpu0", size=(120, 30)) as pilot:
         assert again.app.theme == "okabe-ito"
-        await press(pilot, "z", "UTIL", "MEM")
+        await sees(pilot, "UTIL", "MEM")
         await sees_not(pilot, "PWR  °C")
 
 
@@ -73,8 +74,9 @@ async def test_a_broken_file_of_choices_is_as_good_as_none_and_said(
 
 async def test_choices_of_another_version_are_let_be(tmp_path: Path) -> None:
     path = tmp_path / "screen.json"
-    save(path, Preferences("no-such-theme", "galaxy", ("wings", "util")))
-    async with Still(two_hosts(), choices=path).app.run_test(size=(120, 30)) as pilot:
+    save(path, Preferences("no-such-theme", ("wings", "util")))
+    on = Still(two_hosts(), choices=path)
+    async with on.app.run_test(size=(120, 30)) as pilot:
         await sees(pilot, "gpu zoom", "UTIL")
 
 
@@ -82,13 +84,15 @@ async def test_a_choice_that_cannot_be_kept_holds_for_now(tmp_path: Path) -> Non
     (tmp_path / "file").write_text("")
     on = Still(two_hosts(), choices=tmp_path / "file" / "screen.json")
     async with showing(on, "gpu0", size=(120, 30)) as pilot:
-        await press(pilot, "Z", "HOST MEM", "for this session only")
+        await pilot.press("T")
+        await sees(pilot, "for this session only")
 
 
 async def test_the_line_below_names_what_the_cursor_is_on_a_host_or_a_gpu() -> None:
     on = Still(two_hosts())
-    async with showing(on, "gpu zoom  a ● ready  4 GPUs on 2 hosts", size=(120, 30)) as pilot:
-        await press(pilot, "j", "gpu zoom  a:gpu0 idle")
+    async with showing(on, "gpu zoom  a ● ready 0%  4 GPUs on 2 hosts", size=(120, 30)) as pilot:
+        await pilot.press("j")
+        await sees(pilot, "gpu zoom  a:gpu0 ○ idle 0%")
 
 
 async def test_cpu_workers_are_shown_without_the_columns_of_gpus() -> None:
@@ -238,9 +242,12 @@ async def test_an_alarm_is_counted_listed_and_gone_to() -> None:
 
 
 async def test_the_cell_under_the_cursor_is_named() -> None:
-    async with showing(Still(two_hosts(utilization_percent=42.0)), "gpu0") as pilot:
-        await press(pilot, ["Z", "Z"], "heat zoom", "a:gpu0 idle 42%")
-        await press(pilot, ["right"], "a:gpu1 idle 0%")
+    on = Still(two_hosts(utilization_percent=42.0))
+    async with showing(on, "gpu0") as pilot:
+        await pilot.press("Z", "Z")
+        await sees(pilot, "heat zoom", "a:gpu0 ○ idle 42%")
+        await pilot.press("right")
+        await sees(pilot, "a:gpu1 idle 0%")
 
 
 async def test_a_refused_host_has_a_cell_of_its_own() -> None:

@@ -48,7 +48,7 @@ async def test_a_click_on_a_cell_leads_to_its_gpu() -> None:
         heat = on.app.query_one(HeatPane)
         await sees(pilot, "+□□□")
         await pilot.click(heat, offset=(9, 0))
-        await sees(pilot, "h:gpu2 idle")
+        await sees(pilot, "h:gpu2 ○ idle")
         await pilot.click(heat, offset=(9, 0))
         await sees(pilot, "gpu zoom")
         await until(pilot, lambda: on.app.view and on.app.view.targets() == ("h:gpu2",))

@@ -41,13 +41,12 @@ from gputui.tui.rendering.metrics import (
     OF_HOSTS,
     OLDEST_TASK_S,
     UTIL,
-    WHOSE,
     Metric,
     host_state,
     slot_state,
     state_cell,
 )
-from gputui.tui.rendering.owners import owner_part, whose
+from gputui.tui.rendering.owners import owner_part
 from gputui.tui.watched import Watched
 
 CELL, IDLE, ABSENT = "▇", "□", "·"
@@ -57,7 +56,6 @@ LEAST = 0.01
 """Below which a cell is an outline, except where a task runs."""
 FILLED = (SlotState.IDLE, SlotState.BUSY, SlotState.FOREIGN)
 """The states that a cell's colour, not a mark, stands for."""
-OF_WHOM = {"free": (IDLE, "good"), "mine": ("●", "accent"), "others": ("◆", "")}
 GENEROUS_HISTORY = 37
 """Cells of history from which on bars grow, and columns that are less asked for come in."""
 NAME_MOST = 24
@@ -91,8 +89,6 @@ class Look:
     watched: Watched = field(default_factory=Watched)
     metric: Metric = UTIL
     """What the cells show."""
-    me: str = ""
-    """The user whose screen it is."""
     flat: bool = False
     """Whether the ramp's colours do not say enough: the height of a cell then speaks."""
 
@@ -117,8 +113,6 @@ class Look:
     def cell(self, slot: Slot) -> Part:
         """Return a slot's cell: one character and its role."""
         shape, _, role = MARKS[slot.state]
-        if self.metric is WHOSE and slot.device and slot.state in (*FILLED, SlotState.FREE):
-            return OF_WHOM[whose(slot.device, self.me)]
         if slot.state not in FILLED:
             return shape, role
         if kinds := self.alarms.get(slot.key):
@@ -161,12 +155,6 @@ class Look:
             *(self.on_ramp((step + 0.5) / HEATS) for step in range(HEATS)),
             (f" {high}", "dim"),
         ]
-        if self.metric is WHOSE:
-            scale = [
-                each
-                for name, (shape, role) in OF_WHOM.items()
-                for each in ((f" {shape}", role), (f" {name}", "dim"))
-            ]
         idle: Line = [
             (f"  {IDLE} idle", "dim"),
             (f"  {HANGS[0]}", HANGS[1]),
@@ -179,12 +167,13 @@ class Look:
             *scale,
             ("  m", "key"),
             (f" {after.name.lower()}", "dim"),
-            *([] if self.metric is WHOSE else idle),
+            *idle,
             ("  ✖", "bad"),
             (" broken", "dim"),
             ("  ◌", "warn"),
             (" silent", "dim"),
-            *([] if self.metric is WHOSE else (*alarm, *absent)),
+            *alarm,
+            *absent,
         ]
 
 
@@ -558,18 +547,14 @@ class Selection:
         return self.look.host_cell(self.hosts[key], self.by_host[key])
 
     def described(self, key: str | None) -> Line:
-        """Describe the slot or host under the cursor."""
-        slot, host = self.slots.get(key or ""), self.hosts.get(key or "")
-        if host is not None:
-            state, role = host_state(host, self.look.now)
-            return [(f"  {fmt.safe(host.name)}", "title"), (f" {state}", role)]
-        if slot is None:
+        """Describe the slot or host under the cursor: its state, and what the cells show."""
+        if key is None or key not in self.slots | self.hosts:
             return []
-        busy, memory = fmt.number(UTIL.amount((slot,))), MEM.cell((slot,), 20)
-        used = "".join(text for text, _ in memory).strip()
+        row = self.row(key)
         return [
-            (f"  {fmt.safe(slot.key)}", "title"),
-            (f" {MARKS[slot.state][1]} {busy}% {used}", ""),
+            (f"  {fmt.safe(key)}", "title"),
+            (f" {row.state[0]}", row.state[1]),
+            (f" {self.look.metric.say(self.look.metric.value(row.slots))}", ""),
         ]
 
     @property

@@ -212,8 +212,7 @@ LAST_TASK = Metric(
     "last", "", 0, name="LAST TASK",
     ends=(f"{OLDEST_TASK_S:.0f} s ago", "now"),
 )  # fmt: skip
-WHOSE = Metric("whose", "", 0, name="WHOSE")
-HEAT = (*GRAPHED, LAST_TASK, WHOSE)
+HEAT = (*GRAPHED, LAST_TASK)
 """The metrics that the cells of the heat map can show."""
 OF_HOSTS = (
     Metric("cpu", "CPU", 4, 2, host="cpu_percent", odd="dim"),

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from gputui.model.readings import (
     DeviceReading,
-    Owner,
     claim_text,
     in_use,
     is_free,
@@ -20,15 +19,6 @@ from gputui.tui.rendering import Line, Part
 from gputui.tui.rendering.format import MISSING, age, safe
 
 IDLE_SHOWN_S = 60.0
-
-
-def whose(device: DeviceReading, me: str) -> str:
-    """Return whether a GPU is `free`, `mine` or `others`; what a user's cluster has is theirs."""
-    if not in_use(device):
-        return "free"
-    ours = any(process.owner is Owner.OURS for process in device.processes)
-    ours = ours or (device.claim is not None and device.claim.ours)
-    return "mine" if ours or me in users(device) else "others"
 
 
 def is_over(device: DeviceReading, now: float) -> bool:

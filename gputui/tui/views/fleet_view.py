@@ -5,7 +5,6 @@ and columns hold for all that is shown. `rendering.metrics` has the readings,
 `rendering.fleet` which GPUs and hosts are in sight and how they are drawn.
 """
 
-import os
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
@@ -84,18 +83,13 @@ class FleetView(Listing[Row]):
 
     def on_mount(self) -> None:
         """Begin with what was chosen in an earlier session."""
-        chosen = self.screen_app.preferences
-        if chosen.zoom in list(Zoom):
-            self.chosen_zoom = Zoom(chosen.zoom)
-        self.chosen_columns = columns_named(chosen.columns)
+        self.chosen_columns = columns_named(self.screen_app.preferences.columns)
 
     # What is drawn
 
     def show(self, watched: Watched) -> None:
         """Draw the newest snapshot at the present zoom."""
-        sessions = watched.snapshot.sessions
-        me = next((each.user for each in sessions if each.pid == os.getpid()), "")
-        look = Look(watched, self.metric, me, self.heat.palette.flat)
+        look = Look(watched, self.metric, self.heat.palette.flat)
         self.selection.take(look, self._matches)
         self.marked &= self.selection.slots.keys() | self.selection.hosts.keys()
         if not self.size.height:  # it is about to be laid out
@@ -270,7 +264,7 @@ class FleetView(Listing[Row]):
             self.table.select(key)
 
     def zoom_by(self, steps: int) -> None:
-        """Look from farther, or closer, also in later sessions."""
+        """Look from farther, or closer."""
         zooms = list(Zoom)
         place = zooms.index(self.zoom) + steps
         if place not in range(len(zooms)):
@@ -278,7 +272,6 @@ class FleetView(Listing[Row]):
             self.screen_app.say(f"this is {last}")
             return
         self.zoom_to(zooms[place])
-        self.screen_app.prefer(zoom=self.zoom.value)
 
     def back(self) -> bool:
         """Let go of the marks, then of the filter, then of the zoom."""
@@ -287,7 +280,6 @@ class FleetView(Listing[Row]):
         if self.chosen_zoom is None:
             return False
         self.chosen_zoom = None
-        self.screen_app.prefer(zoom="")
         self.screen_app.draw()
         self.focus_body()
         return True
@@ -347,7 +339,7 @@ class FleetView(Listing[Row]):
             unavailable=lambda view: "" if view.order.chosen else "nothing is sorted yet",
         ),
         Command(
-            "metric", "Next heat map: use, memory, power, temperature, last task, whose",
+            "metric", "Next heat map: use, memory, power, temperature, last task",
             next_metric, "m",
         ),
         Command("outlier", "Go to the next alarm or outlier", next_outlier, "o"),
