@@ -127,18 +127,9 @@ def graphs_side_by_side(number: int, width: int, height: int) -> int:
     """
     ways = [each for each in ABREAST[number] if width < 80 or each > 1]
     fitting = [each for each in ways if width // each >= LEAST_GRAPH] or ways[:1]
-    return next((each for each in fitting if _least(number, each) <= height), fitting[-1])
-
-
-def _least(number: int, abreast: int) -> int:
-    """Return how many lines graphs take that are as low as they may be."""
-    return number // abreast * (ROWS + 1) + 1
-
-
-def least_graph_lines(slot: Slot, width: int, height: int) -> int:
-    """Return how many lines a slot's graphs take at least where they may have so many."""
-    number = len(graphs_of(slot))
-    return _least(number, graphs_side_by_side(number, width, height)) if number else 0
+    return next(
+        (each for each in fitting if number // each * (ROWS + 1) + 1 <= height), fitting[-1]
+    )
 
 
 def graph_lines(watched: Watched, slot: Slot, span: Span, width: int, height: int) -> list[Line]:
@@ -254,16 +245,20 @@ def process_line(process: DeviceProcess, now: float) -> Line:
     ]
 
 
-def detail_lines(watched: Watched, slot: Slot, span: Span, width: int, height: int) -> list[Line]:
-    """Return a slot in full in exactly so many lines or fewer."""
-    head = head_lines(watched, slot, span, width)
-    below, log = facts(slot, watched.snapshot.taken_at), log_of(watched, slot)
-    now = watched.snapshot.taken_at
-    below += [process_line(each, now) for each in (slot.device.processes if slot.device else ())]
+def detail_lines(
+    watched: Watched, slot: Slot, span: Span, width: int, height: int, page: str = ""
+) -> list[Line]:
+    """Return a slot in full in exactly so many lines or fewer.
+
+    `page` is the slot or worker whose page it is, where its processes are listed apart.
+    """
+    head, now = head_lines(watched, slot, span, width), watched.snapshot.taken_at
+    below, log = facts(slot, now), log_of(watched, slot, page)
+    if slot.device is not None and not page:
+        below += [process_line(each, now) for each in slot.device.processes]
     room = height - len(head)
-    least = least_graph_lines(slot, width, room - min(len(below), room // 3))
-    most = max(least, room - len(below) - min(4, len(log)))
-    graphs = graph_lines(watched, slot, span, width, min(room, most))
+    most = max(room - len(below) - min(4, len(log)), room * 2 // 3)
+    graphs = graph_lines(watched, slot, span, width, most)
     return [*head, *graphs, *beneath(below, log, width, room - len(graphs))][:height]
 
 

@@ -13,7 +13,7 @@ from gputui.tui.commands import Command
 from gputui.tui.rendering import Line
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.columns import Column, text_column
-from gputui.tui.rendering.detail import beneath, facts, graph_lines, head_lines, log_of
+from gputui.tui.rendering.detail import detail_lines
 from gputui.tui.views.listing import Listing
 from gputui.tui.watched import Watched
 from gputui.tui.widgets import HEADING
@@ -70,15 +70,12 @@ class DeviceView(Listing[DeviceProcess]):
         """Show the newest readings above the processes."""
         processes = min(MOST_PROCESSES, max(1, len(self._values))) + HEADING
         self.table.styles.height = processes + 1
-        slot, watched, (width, height) = self.slot, self.screen_app.watched, self.size
-        if slot is None:
-            self._text.put_whole([[(f"{fmt.safe(self._key)} is gone", "dim")]])
-            return
-        lines = head_lines(watched, slot, self.span, width)
-        lines += graph_lines(watched, slot, self.span, width, height // 2)
-        log = log_of(watched, slot, self._key)
-        below = facts(slot, watched.snapshot.taken_at)
-        lines += beneath(below, log, width, height - processes - 1 - len(lines))
+        slot, (width, height) = self.slot, self.size
+        lines: list[Line] = [[(f"{fmt.safe(self._key)} is gone", "dim")]]
+        if slot is not None:
+            room = height - processes - 1
+            watched = self.screen_app.watched
+            lines = detail_lines(watched, slot, self.span, width, room, page=self._key)
         self._text.put_whole(lines)
 
     def open(self, value: DeviceProcess) -> None:

@@ -19,7 +19,7 @@ from gputui.tui.filter import Fields
 from gputui.tui.rendering import Line, Part, fitted, whole_fields, wrapped
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.columns import Column, text_column
-from gputui.tui.rendering.detail import LEAST_LINES, beneath, graph_lines, log_of, worker_lines
+from gputui.tui.rendering.detail import LEAST_LINES, detail_lines, worker_lines
 from gputui.tui.rendering.fleet import Look, Row, host_facts
 from gputui.tui.rendering.metrics import HOST_MARKS, state_cell, worker_state
 from gputui.tui.rendering.owners import GpuSum, gpu_sums, owner_line
@@ -155,8 +155,6 @@ class HostsView(Listing[Row]):
 
 UUID_CELLS = 12
 """`GPU-` and eight digits: enough to tell any two devices of a cluster apart."""
-LOG_LINES = 4
-"""Of a worker's log, that graphs leave room for."""
 
 
 def _pin(worker: WorkerStatus) -> str:
@@ -240,7 +238,7 @@ class WorkersView(Listing[WorkerStatus]):
         return value.state is WorkerState.SILENT
 
     def about(self, value: WorkerStatus, width: int, height: int) -> list[Line]:
-        """Return the worker whole, and what its GPU did and it printed where room is left."""
+        """Return the worker, with its GPU in full where room is left."""
         watched = self.screen_app.watched
         lines = worker_lines(value, watched.snapshot.taken_at)
         if value.reason:
@@ -250,10 +248,7 @@ class WorkersView(Listing[WorkerStatus]):
         slot = next((slot for slot in watched.slots if value in slot.workers), None)
         if slot is None or room < len(lines) + LEAST_LINES:
             return lines
-        left = room - len(lines) - LOG_LINES
-        graphs = graph_lines(watched, slot, self.span, width, left)
-        log = log_of(watched, slot, value.name)
-        return [*graphs, *beneath(lines, log, width, room - len(graphs))]
+        return detail_lines(watched, slot, self.span, width, room, page=value.name)
 
     def open(self, value: WorkerStatus) -> None:
         """Show the worker's device."""
