@@ -124,7 +124,7 @@ def test_trouble_is_said_under_the_status_worst_first_with_what_to_press() -> No
         watched.take(replace(seen, sequence=sequence + 1))
     first, second = text(trouble_lines(watched, 100, 3))
     assert first.startswith(" ✖ b0 and 2 more  host failed: connection refused on port 22")
-    assert first.endswith("0 r retries")
+    assert first.endswith("r retries")
     assert second.startswith(" ▲ a:gpu0  throttled to 1267 MHz for 6s")
     assert text(trouble_lines(watched, 100, 1))[0].endswith("+1 more  ! lists all")
 

@@ -38,7 +38,7 @@ KEYS = {
     "x": "retire cancel",
     "a": "start",
     "R": "restart",
-    "r": "retry-host repeat",
+    "r": "retry repeat",
     "e": "edit",
     "=": "compare",
     "s": "sort",

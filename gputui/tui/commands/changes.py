@@ -25,6 +25,7 @@ from gputui.tui.dialogs import ScaleDialog, confirm
 from gputui.tui.frame import Frame
 from gputui.tui.rendering import format as fmt
 
+RETRIED = (HostState.FAILED, HostState.SILENT)
 Change = Scale | RetireWorkers | AddWorkers | ChangeHosts
 
 
@@ -129,7 +130,9 @@ async def _remove_hosts(app: Frame, argument: str) -> None:
 
 
 async def _retry(app: Frame, argument: str) -> None:
-    await _do(app, RetryHosts(0, tuple(argument.replace(",", " ").split())))
+    failed = [host.name for host in app.watched.snapshot.hosts if host.state in RETRIED]
+    meant = argument.replace(",", " ").split() or {*failed} & {*app.view.targets()}
+    await _do(app, RetryHosts(0, tuple(sorted(meant))))
 
 
 def _no_cluster(app: Frame) -> str:
@@ -145,8 +148,7 @@ def _no_worker_there(app: Frame) -> str:
 
 
 def _none_failed(app: Frame) -> str:
-    failed = HostState.FAILED, HostState.SILENT
-    found = any(host.state in failed for host in app.watched.snapshot.hosts)
+    found = any(host.state in RETRIED for host in app.watched.snapshot.hosts)
     return "" if found else "no host has failed or is silent"
 
 
@@ -252,7 +254,8 @@ COMMANDS = tuple(
         Command("add", "Add hosts", _add_hosts, "", "HOST [key=value…]"),
         Command("remove", "Remove hosts", _remove_hosts, "", "HOST…", suggest=hosts),
         Command(
-            "retry", "Retry failed and silent hosts", _retry, "", "[HOST…]",
+            "retry", "Retry failed and silent hosts: under the cursor, or all", _retry, "r",
+            "[HOST…]", "retry",
             unavailable=_none_failed, suggest=hosts,
         ),
         Command("stop", "Stop the cluster", lambda app: app.person.stop()),

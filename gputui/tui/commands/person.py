@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 
 from gputui.errors import ExitCode, HeadError
-from gputui.model.snapshot import RunState, Snapshot
+from gputui.model.snapshot import Snapshot
 from gputui.protocol.frontend import Answer, Asked, KeepWatching, Stop
 from gputui.tui.dialogs import (
     Choice,
@@ -35,9 +35,8 @@ def concerned(snapshot: Snapshot, pid: int) -> Iterator[str]:
     for run in snapshot.runs:
         if not run.state.ended:
             share = f" {run.done / run.total:.0%}" if run.total else ""
-            stage = run.stage or (run.state.value if run.state is RunState.STARTING else "")
             since = fmt.elapsed(snapshot.taken_at - run.started_at)
-            yield f"run {run.preset}{share}, {' '.join(filter(None, (stage, since)))}"
+            yield f"run {run.preset}{share}, {run.stage or run.state.value} {since}"
     for session in snapshot.sessions:
         if session.pid != pid and session.frontend != "run":  # its run was named above
             since = fmt.age(snapshot.taken_at - session.attached_at)

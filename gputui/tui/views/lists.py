@@ -132,26 +132,6 @@ class HostsView(Listing[Row]):
         """Show the host's GPUs."""
         self.screen_app.go_to("fleet", value.key)
 
-    async def retry(self) -> None:
-        """Try the host under the cursor again."""
-        from gputui.protocol.frontend import RetryHosts  # not for the first frame
-
-        for name in self.targets():
-            await self.screen_app.head.request(RetryHosts(0, (name,)))
-            self.screen_app.say(f"retrying {name}")
-
-    def cannot_retry(self) -> str:
-        """Return why the host under the cursor cannot be tried again."""
-        failed = self.current is not None and self.current.urgency < UP - 1
-        return "" if failed else "this host has not failed"
-
-    COMMANDS: ClassVar[tuple[Command, ...]] = (
-        Command(
-            "retry-host", "Retry the selected host", retry, "r", hint="retry",
-            changes=True, unavailable=cannot_retry,
-        ),
-    )  # fmt: skip
-
 
 UUID_CELLS = 12
 """`GPU-` and eight digits: enough to tell any two devices of a cluster apart."""
@@ -266,19 +246,23 @@ def _role(event: Event) -> str:
     return EVENT_MARKS[event.severity][1]
 
 
-EVENT_COLUMNS: tuple[Column[Event], ...] = (
-    text_column("", 1, 0, lambda e: EVENT_MARKS[e.severity][0], _role),
-    text_column("SUBJECT", 20, 0, lambda e: fmt.safe(e.subject), _role, lambda e: e.subject),
-    text_column("WHAT", 12, 0, lambda e: fmt.safe(e.kind), _role, lambda e: e.kind),
-    text_column("TEXT", 8, 1, lambda e: fmt.safe(e.text.partition("\n")[0]), rest=20),
-)
-
-
 class EventsView(Listing[Event]):
     """All events that the head kept, the newest first, also from before we attached."""
 
     NAME = "events"
-    COLUMNS = EVENT_COLUMNS
+    COLUMNS: ClassVar[Sequence[Column[Event]]] = (
+        text_column(
+            "TIME",
+            15,
+            0,
+            lambda e: f"{datetime.fromtimestamp(e.at):%d %b %H:%M:%S}",
+            lambda e: "dim",
+        ),
+        text_column("", 1, 0, lambda e: EVENT_MARKS[e.severity][0], _role),
+        text_column("SUBJECT", 20, 0, lambda e: fmt.safe(e.subject), _role, lambda e: e.subject),
+        text_column("WHAT", 12, 0, lambda e: fmt.safe(e.kind), _role, lambda e: e.kind),
+        text_column("TEXT", 8, 1, lambda e: fmt.safe(e.text.partition("\n")[0]), rest=20),
+    )
     KEY = "sequence"
     FILTER = Fields(
         everything=lambda e: " ".join((e.subject, e.kind, e.severity, e.text)),
@@ -290,15 +274,6 @@ class EventsView(Listing[Event]):
         choices={"severity": tuple(Severity)},
     )
     COMMANDS: ClassVar[tuple[Command, ...]] = order_commands("events")
-
-    @property
-    def columns(self) -> Sequence[Column[Event]]:
-        """The columns, the first of which names the day of an event that was not today."""
-        now = self.screen_app.head.clock()
-        time: Column[Event] = text_column(
-            "TIME", 12, 0, lambda e: fmt.moment(e.at, now), lambda e: "dim"
-        )
-        return (time, *EVENT_COLUMNS)
 
     def values(self, watched: Watched) -> Iterable[Event]:
         """Return the events, the newest first."""

@@ -242,7 +242,7 @@ def trouble_lines(watched: Watched, width: int, most: int) -> list[Line]:
         head = f" {sign} {fitted(name, min(24, cell_len(name)))}{more}  "
         end: list[Part] = []
         if kind is AlarmKind.FAILED:
-            end = [(" 0", "key"), (" r retries", "dim")]
+            end = [(" r", "key"), (" retries", "dim")]
         if len(lines) + 1 == min(most, len(kinds)):
             rest = f"  +{len(kinds) - most} more" if len(kinds) > most else ""
             end += [(rest, "warn"), ("  !", "key"), (" lists all", "dim")]
