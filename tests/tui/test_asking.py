@@ -61,7 +61,6 @@ DIALOGS = {
     "minus": ":scale N sets it",
     "c": "esc] cancel",
     "q": "Leave lab?",
-    "C": "space on or off",
 }
 
 

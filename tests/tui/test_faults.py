@@ -109,10 +109,10 @@ async def test_three_lines_of_ten_cells_are_enough_to_stay(view: str) -> None:
     async with showing(Still(two_hosts()), "a:gpu0") as pilot:
         await pilot.press(view)
         await pilot.resize_terminal(10, 3)
-        await sees(pilot, "2 GPUs")
+        await sees(pilot, "lab")
         await pilot.press("question_mark", "escape", "ctrl+p", "escape", "colon", "escape")
         await pilot.resize_terminal(80, 24)
-        await sees_not(pilot, "2 GPUs ○")
+        await sees(pilot, "0hosts 1fleet")
 
 
 class Broken:

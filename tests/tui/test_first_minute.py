@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from tests.tui.build import device, host, snapshot, worker
-from tests.tui.still import Still, seen, sees
+from tests.tui.still import Still, press, seen
 
 ENDS = dict.fromkeys((60, 80, 200), "c run : command ? help q quit")
 
