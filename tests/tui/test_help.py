@@ -21,14 +21,15 @@ def test_every_command_of_a_view_is_in_its_help_whole(view: str) -> None:
 async def test_the_help_is_read_to_its_end_and_closed_by_its_own_key(size: tuple[int, int]) -> None:
     on = Still(snapshot(host("h", device(0))))
     async with showing(on, "h:gpu0", size=size) as pilot:
-        await press(pilot, ["question_mark"], "In the fleet view", ":zoom-in", "esc closes")
+        await press(pilot, ["question_mark"], "IN THE FLEET VIEW", ":zoom-in", "esc closes")
         await press(pilot, "G", "util<20", "restarts")
-        await press(pilot, ["j", "k", "pageup", "g"], "In the fleet view")
-        await press(pilot, ["question_mark"], then=lambda: not isinstance(on.app.screen, Page))
+        await press(pilot, ["j", "k", "pageup", "g"], "IN THE FLEET VIEW")
+        await pilot.press("question_mark")
+        await until(pilot, lambda: not isinstance(on.app.screen, Page))
 
 
 async def test_the_help_tells_what_the_filter_of_its_view_can_ask_for() -> None:
     async with Still(snapshot(host("h", device(0)))).app.run_test(size=(100, 60)) as pilot:
         for key, told in (("4", "worker level"), ("2", "pid"), ("1", "model user alarm")):
-            await press(pilot, [key, "question_mark", "G"], "Filters, after /", told)
+            await press(pilot, [key, "question_mark", "G"], "FILTERS, AFTER /", told)
             await pilot.press("escape")

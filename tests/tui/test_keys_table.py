@@ -50,7 +50,6 @@ KEYS = {
     "o": "outlier",
     "C": "columns",
     "t": "span device-span",
-    "f": "follow",
     "n": "next",
     "N": "previous",
     "W": "why",
@@ -71,7 +70,7 @@ def test_every_key_means_what_the_table_says_in_every_view() -> None:
         assert {command.name, base} & table.get(key_name(command.key), set()), command.name
 
 
-@pytest.mark.parametrize(("view", "key", "said"), [("1", "f", "logs"), ("4", "s", "sort")])
+@pytest.mark.parametrize(("view", "key", "said"), [("1", "n", "logs"), ("4", "s", "sort")])
 async def test_a_key_of_another_view_says_where_it_does_something(
     view: str, key: str, said: str
 ) -> None:
@@ -87,7 +86,7 @@ async def test_80_columns_have_a_line_of_views_and_one_of_what_can_be_done(view:
         await press(pilot, [view], "c run : command ? help q quit", "0hosts 1fleet")
         views, actions = seen(pilot).splitlines()[-2:]
         assert views.split()[-1] == "uusers"
-        own = {"1": "z zoom", "3": "/ filter", "4": "f follow"}.get(view, "s sort")
+        own = {"1": "z zoom", "3": "/ filter", "4": "/ filter"}.get(view, "s sort")
         assert own in actions
 
 

@@ -39,7 +39,7 @@ async def test_scrolling_up_stops_following_until_it_is_asked_for_again() -> Non
         screen.log("h:gpu0", *(f"new {number}" for number in range(50)))
         await sees(pilot, "53 below")
         assert "line 096." in seen(pilot) and "new" not in seen(pilot)
-        await press(pilot, "f", "new 49", "following")
+        await press(pilot, "G", "new 49", "following")
 
 
 async def test_lines_that_are_let_go_do_not_move_those_that_are_read() -> None:

@@ -148,7 +148,7 @@ MOVING = (
 def help_of(view: str, commands: Iterable[Command], fields: Fields[Any] | None) -> str:
     """Return the help for a view: its own commands, then the others, then what filters ask for."""
     found = list(commands)
-    groups = {f"In the {view} view": view, "Everywhere": ""}
+    groups = {f"IN THE {view.upper()} VIEW": view, "EVERYWHERE": ""}
     lines: list[str] = []
     for title, of_view in groups.items():
         rows = [
@@ -167,7 +167,7 @@ def _help_line(row: tuple[str, str, str]) -> str:
 
 def _filters(fields: Fields[Any]) -> Iterator[str]:
     """Yield what the terms of a filter can be."""
-    yield "Filters, after /: idle !node-02 (with a word in its row, without another), node-0?:gpu*"
+    yield "FILTERS, AFTER /: idle !node-02 (with a word in its row, without another), node-0?:gpu*"
     if fields.words:
         yield f"by a word, {next(iter(fields.words))}:TEXT: {' '.join(fields.words)}"
     if fields.numbers:

@@ -339,7 +339,7 @@ class FleetView(Listing[Row]):
             unavailable=lambda view: "" if view.order.chosen else "nothing is sorted yet",
         ),
         Command(
-            "metric", "Next heat map: use, memory, power, temperature, last task",
+            "metric", "Next heat map: use, memory, power, °C, last task",
             next_metric, "m",
         ),
         Command("outlier", "Go to the next alarm or outlier", next_outlier, "o"),

@@ -155,12 +155,7 @@ class LogPane(Moving, Pane, can_focus=True):
     def action_end(self, last: bool) -> None:
         """Go to the newest line and follow, or to the oldest."""
         self.stay(0)
-        if last:
-            self.follow()
-
-    def follow(self) -> None:
-        """Follow the newest lines."""
-        self.following = True
+        self.following = last
         self.move()
 
     def on_resize(self) -> None:
@@ -203,7 +198,7 @@ class LogsView(View):
     def crumbs(self) -> Line:
         """Say whose lines these are, how many, and whether they follow."""
         pane = self.pane
-        stopped = f"stopped · {pane.below:,} below · f follows"
+        stopped = f"stopped · {pane.below:,} below · G follows"
         parts = [
             (f"{pane.worker or 'all workers'} · {len(pane.matching):,} lines · ", ""),
             ("following", "good") if pane.following else (stopped, "warn"),
@@ -245,15 +240,7 @@ class LogsView(View):
         elif not self.pane.find(forward):
             self.screen_app.say("no more matches " + ("below" if forward else "above"))
 
-    def follow(self) -> None:
-        """Follow the newest lines, or stay."""
-        if self.pane.following:
-            self.pane.stay(self.pane.top)
-        else:
-            self.pane.follow()
-
     COMMANDS: ClassVar[tuple[Command, ...]] = (
-        Command("follow", "Follow the newest lines, or stop", follow, "f", hint="follow"),
         Command("next", "Go to the next match", lambda view: view.find(True), "n"),
         Command("previous", "Go to the match before", lambda view: view.find(False), "N"),
     )  # fmt: skip
