@@ -84,8 +84,7 @@ async def test_a_choice_that_cannot_be_kept_holds_for_now(tmp_path: Path) -> Non
     (tmp_path / "file").write_text("")
     on = Still(two_hosts(), choices=tmp_path / "file" / "screen.json")
     async with showing(on, "gpu0", size=(120, 30)) as pilot:
-        await pilot.press("T")
-        await sees(pilot, "for this session only")
+        await press(pilot, [*":columns util", "enter"], "for this session only")
 
 
 async def test_the_line_below_names_what_the_cursor_is_on_a_host_or_a_gpu() -> None:
@@ -247,7 +246,7 @@ async def test_the_cell_under_the_cursor_is_named() -> None:
         await pilot.press("Z", "Z")
         await sees(pilot, "heat zoom", "a:gpu0 ○ idle 42%")
         await pilot.press("right")
-        await sees(pilot, "a:gpu1 idle 0%")
+        await sees(pilot, "a:gpu1 ○ idle 0%")
 
 
 async def test_a_refused_host_has_a_cell_of_its_own() -> None:

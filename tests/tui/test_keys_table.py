@@ -120,8 +120,8 @@ async def test_without_workers_nothing_is_offered_that_needs_one(
 async def test_workers_are_retired_where_the_cursor_is_on_one_or_on_their_host() -> None:
     async with showing(Still(RUNNING), "x retire R restart", "h ● ready", size=WIDE) as pilot:
         assert not is_dim(pilot, "c")
-        await press(pilot, "j", "x retire R restart", "h:gpu0 idle")
-        await press(pilot, "j", "h:gpu1 free")
+        await press(pilot, "j", "x retire R restart", "h:gpu0 ○ idle")
+        await press(pilot, "j", "h:gpu1 · free")
         await sees_not(pilot, "x retire")
         await press(pilot, "2", "1 worker", "x retire")
         await pilot.press("6")

@@ -51,7 +51,7 @@ async def test_the_cursor_goes_to_a_host_that_fails_until_it_is_moved() -> None:
         await pilot.press("j")
         worse = snapshot(refused("c"), refused("b"), host("a", state=HostState.PROBING))
         on.link.put(SnapshotTaken(replace(worse, sequence=3)))
-        await sees(pilot, "2 failed")
+        await sees(pilot, "and 1 more")
         assert on.app.view is not None and on.app.view.targets() == ("a",)
 
 
@@ -79,7 +79,7 @@ async def test_a_filter_that_hides_the_cursors_row_shows_what_is_known_of_anothe
 
 async def test_one_host_is_tried_again_or_all() -> None:
     on = Still(coming_up(refused("b"), refused("c")))
-    async with showing(on, "2 failed", size=(120, 30)) as pilot:
+    async with showing(on, "and 1 more", size=(120, 30)) as pilot:
         await pilot.press("r")
         await until(pilot, lambda: on.link.asked == [RetryHosts(0, ("b",))])
         await pilot.press("1", "r")
@@ -98,7 +98,7 @@ async def test_why_is_said_whole_of_every_host_that_failed_with_the_hint_below()
     worse = replace(refused("c"), reason=why, hint="name another one: c python=/opt/bin/python3.12")
     on = Still(coming_up(refused("b"), worse, host("d")))
     async with on.app.run_test(size=(80, 24)) as pilot:
-        await sees(pilot, "2 failed", "✖ b  failed while authenticating", "✖ c  failed while")
+        await sees(pilot, "and 1 more", "✖ b  failed while authenticating", "✖ c  failed while")
         await sees(pilot, "that is all", "try: name another one", "try: ssh-copy-id b")
         text = seen(pilot)
         assert text.index("that is all") < text.index("try: name another one")

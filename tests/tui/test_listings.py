@@ -274,11 +274,3 @@ async def test_a_key_right_behind_escape_is_for_the_view_that_is_gone_back_to() 
         screen.app.simulate_key("4")
         await until(pilot, lambda: screen.app.current == "logs")
         await sees(pilot, "no lines yet")
-
-
-async def test_a_letter_goes_to_the_next_preset_that_begins_with_it() -> None:
-    screen = Still(snapshot(host("h", device()), workers=(worker(),)))
-    async with showing(screen, "h:gpu0", size=(100, 30)) as pilot:
-        await press(pilot, "c", then=lambda: isinstance(screen.app.screen, RunDialog))
-        await press(pilot, ["m", "m"], "--run matmul")
-        await press(pilot, ["s", "s"], "--run svd")

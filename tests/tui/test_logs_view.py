@@ -149,10 +149,3 @@ async def test_a_logger_s_prefix_is_folded_away_and_can_be_filtered_by() -> None
         await pilot.press("slash", *"logger:mine", "enter")
         await sees_not(pilot, "71% held", "plain")
         await sees(pilot, "step 3")
-
-
-async def test_a_line_that_is_cut_says_so() -> None:
-    screen = still()
-    screen.log("h:gpu0", "a" * 90)
-    async with screen.app.run_test(size=(80, 24)) as pilot:
-        await press(pilot, "4", "aaa…")
