@@ -11,7 +11,7 @@ from gputui.demo import cluster as simulated
 from gputui.errors import UsageError
 from gputui.tui.app import ScreenApp
 from gputui.tui.dialogs import Dialog
-from tests.tui.still import seen, sees, showing, until
+from tests.tui.still import press, seen, sees, sees_not, showing, until
 
 
 class Demo:

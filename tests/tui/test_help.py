@@ -6,7 +6,7 @@ from gputui.tui.dialogs import Page
 from gputui.tui.dialogs.pages import help_of
 from gputui.tui.views import VIEWS
 from tests.tui.build import device, host, snapshot
-from tests.tui.still import Still, press, showing
+from tests.tui.still import Still, press, showing, until
 from tests.tui.test_commands import registry_of_all
 
 
