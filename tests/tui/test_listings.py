@@ -128,7 +128,7 @@ async def test_a_gpu_in_full_shows_readings_processes_worker_and_log() -> None:
     async with showing(screen, "gpu0", keys="2", size=(100, 40)) as pilot:
         await pilot.press("enter")
         await sees(
-            pilot, "GPU-h-0", "POWER 70 W", "400 W", "mira", "python train.py", "its own line"
+            pilot, "h:gpu0", "POWER 70 W", "400 W", "mira", "python train.py", "its own line"
         )
         assert "a line of another" not in seen(pilot)
 
