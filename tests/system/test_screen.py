@@ -188,7 +188,7 @@ def test_a_storm_of_sizes_down_to_three_lines_is_weathered(attached: Attach) -> 
         screen.resize(columns, lines)
         screen.read()
     screen.resize(10, 3)
-    screen.sees("gputui la")
+    screen.sees("lab")
     screen.resize(100, 30)
     screen.sees("cpu0", "cpu1")
 

@@ -90,13 +90,6 @@ async def test_enter_opens_what_a_filter_left_even_while_the_screen_is_paused() 
         await press(pilot, ["enter"], "gpu zoom  h:gpu2")
 
 
-async def test_the_heat_map_tells_free_from_mine_and_others() -> None:
-    async with showing(Still(shared()), "gpu0", size=(120, 40)) as pilot:
-        await press(pilot, [*"mmmmm"], "WHOSE ", "□ free ● mine ◆ others")
-        await sees_not(pilot, "□ idle", "· no worker")  # what no cell of these is
-        assert "◆◆●□" in seen(pilot).replace(" ", "").replace("[", "").replace("]", "")
-
-
 async def test_plus_on_free_gpus_starts_a_cluster_there() -> None:
     on = Still(shared())
     on.link.reply = Previewed(0, ("h:gpu3",), (), "")
