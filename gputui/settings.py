@@ -55,8 +55,10 @@ def load_settings() -> Settings:
     """Return the settings of this user's Dask configuration; raises UsageError."""
     if not is_configured():
         return Settings()
-    import dask.config
-
+    try:
+        import dask.config
+    except ValueError as error:
+        raise malformed(error) from error
     ours, dasks = dask.config.get("gputui", None) or {}, dask.config.get("distributed", None) or {}
     _check_section("gputui", ours, "{lease: 30}")
     _check_section("distributed", dasks, "{worker: {memory: {pause: 0.9}}}")
@@ -73,6 +75,30 @@ def _check_section(name: str, tree: object, such_as: str) -> None:
     named = [file for file, content in files if content.get(name) == tree]
     where = _place(named[-1], rf"^{name}\b") if named else f"DASK_{name.upper()}"
     raise UsageError(f"{where}: {name}: {tree!r} is not a mapping, such as {such_as}")
+
+
+def malformed(error: ValueError) -> UsageError:
+    """Return the error for a malformed file of the Dask configuration.
+
+    dask 2026.8 reads all files as it is imported, and raises ValueError with the path. Returns the
+    error itself, as UsageError, where it is another one.
+    """
+    import yaml
+
+    found = re.match(r"A dask config file at '(.*?)' is malformed", str(error))
+    if not found:
+        return UsageError(f"Dask's configuration: {error}")
+    path = Path(found[1])
+    data = path.read_bytes()
+    try:
+        content = yaml.safe_load(data.decode())
+    except UnicodeDecodeError as bad:
+        return UsageError(f"{path}:{data[: bad.start].count(10) + 1}: not a text in UTF-8")
+    except yaml.YAMLError as bad:
+        mark = getattr(bad, "problem_mark", None)
+        what = getattr(bad, "problem", bad)
+        return UsageError(f"{path}:{mark.line + 1 if mark else 1}: {what}")
+    return UsageError(f"{path}:1: a {type(content).__name__}, where `key: value` is expected")
 
 
 def _place(path: Path, pattern: str) -> str:

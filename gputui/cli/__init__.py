@@ -80,7 +80,9 @@ def run_command(argv: list[str]) -> int:
     except ValueError as error:
         if not str(error).startswith("A dask config file at "):
             raise
-        print(f"gputui: {safe_lines(str(error))}", file=sys.stderr)
+        from gputui.settings import malformed
+
+        print(f"gputui: {safe_lines(str(malformed(error)))}", file=sys.stderr)
         return int(ExitCode.WRONG_USAGE)
     except OSError as error:
         if error.errno not in NO_ROOM or error.filename is not None:

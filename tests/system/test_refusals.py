@@ -80,15 +80,15 @@ def test_a_dashboard_without_bokeh_is_refused_before_anything_starts(gputui: Com
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (b"a: [b\nc: }", "line 2, column 2"),
-        (b"a: 1\n\tb: 2", "found character"),
+        (b"a: [b\nc: }", "dask.yaml:2: expected ',' or ']'"),
+        (b"a: 1\n\tb: 2", "dask.yaml:2: found character"),
         (b"a: 1\ngputui: 5", "dask.yaml:2: gputui: 5 is not a mapping"),
         (b"a: 1\n\ndistributed: 5", "dask.yaml:3: distributed: 5 is not a mapping"),
-        (b"a: 1\nb: \xff", "can't decode byte 0xff in position 8"),
-        (b"- 5", "must have a dict"),
+        (b"a: 1\nb: \xff", "dask.yaml:2: not a text in UTF-8"),
+        (b"- 5", "dask.yaml:1: a list, where `key: value` is expected"),
     ],
 )
-def test_a_broken_dask_configuration_is_exit_2_with_its_file_and_where_in_it(
+def test_a_broken_dask_configuration_is_exit_2_with_its_file_and_line(
     gputui: Command, content: bytes, says: str
 ) -> None:
     path = gputui.folder / "dask.yaml"
@@ -97,7 +97,7 @@ def test_a_broken_dask_configuration_is_exit_2_with_its_file_and_where_in_it(
     done = gputui(ONE, *SMALL)
     assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr
-    assert str(path) in done.stderr and says in done.stderr
+    assert f"{gputui.folder}/{says}" in done.stderr
 
 
 @pytest.mark.slow
