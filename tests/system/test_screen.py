@@ -324,7 +324,8 @@ def test_a_seed_makes_the_same_cluster_again(gputui: Command, tmux: Tmux) -> Non
     seen = []
     for screen in screens:
         screen.sees("node-01", "gpu0")
-        screen.press("j Enter")
+        screen.press("j Enter", "PID")
+        screen.press("y")
         seen.append(screen.finds(r"GPU-[0-9a-f-]{36}"))
     assert seen[0] == seen[1]
 
