@@ -1,22 +1,16 @@
-"""The parts of Textual that nobody promised are listed, and there."""
+"""The parts of Textual that nobody promised are listed, and missed in words where they are gone."""
 
 import ast
 import importlib
 from collections.abc import Iterator
-from operator import attrgetter
 from pathlib import Path
 
+import pytest
 from textual.drivers.linux_driver import LinuxDriver
 
 import gputui.tui
-
-PRIVATE = (
-    "textual._xterm_parser:XTermParser.feed",
-    "textual._xterm_parser:XTermParser.tick",
-    "textual.drivers.linux_driver:LinuxDriver.run_input_thread",
-    "textual.drivers.linux_driver:LinuxDriver.write",
-)
-"""Names below a module, by import."""
+from gputui.errors import GputuiError
+from gputui.tui.terminal import PRIVATE, require
 
 ATTRIBUTES = ("_app", "_driver", "_exit")
 """What an instance of the driver has, an app, and os."""
@@ -65,9 +59,14 @@ def test_every_private_part_that_is_used_is_listed_and_only_the_driver_uses_one(
 
 
 def test_what_the_driver_overrides_is_listed_and_there() -> None:
-    for module, _, name in parts():
-        assert attrgetter(name)(importlib.import_module(module)) is not None
+    require()
     driver = importlib.import_module("gputui.tui.terminal")
     overridden = {name for name in vars(driver.CellDriver) if hasattr(LinuxDriver, name)}
     named = {name.rpartition(".")[2] for name in PRIVATE}
     assert {name for name in overridden if not name.startswith(("__", "_abc_impl"))} <= named
+
+
+@pytest.mark.parametrize("name", ["textual._no_parser:Parser", "textual.app:App.no_such"])
+def test_a_part_that_is_gone_is_named_with_what_to_install(name: str) -> None:
+    with pytest.raises(GputuiError, match=r"Textual 8\.\S+ has no textual\S+.*pip install"):
+        require((name,))

@@ -10,8 +10,8 @@ questions to the terminal, titles, the clipboard) passes as it is; after anythin
 the terminal is taken for granted, and the next frame sends every cell. `tests/tui/test_differ.py`
 fails when Textual writes what is not read here.
 
-Nothing else in `tui` touches what Textual keeps to itself; `pyproject.toml` admits the release that
-was tried.
+Nothing else in `tui` touches what Textual keeps to itself. A release of Textual without one of the
+names in `PRIVATE` is refused with a sentence, before anything is drawn.
 """
 
 import contextlib
@@ -23,7 +23,9 @@ import subprocess
 import threading
 import time
 from codecs import getincrementaldecoder
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from importlib import import_module
+from operator import attrgetter
 from typing import Any
 
 from textual._xterm_parser import XTermParser
@@ -33,9 +35,34 @@ from textual.drivers.linux_driver import LinuxDriver
 from textual.events import Key, Paste
 from textual.message import Message
 
+from gputui.errors import GputuiError
 from gputui.model.plain_text import safe
 from gputui.tui.rendering.format import to_ascii
 from gputui.tui.terminal.cells import Cells
+
+PRIVATE = (
+    "textual._xterm_parser:XTermParser.feed",
+    "textual._xterm_parser:XTermParser.tick",
+    "textual.drivers.linux_driver:LinuxDriver.run_input_thread",
+    "textual.drivers.linux_driver:LinuxDriver.write",
+)
+"""Names below a module, by import."""
+
+
+def require(names: Iterable[str] = PRIVATE) -> None:
+    """Raise GputuiError where this release of Textual lacks one of these."""
+    for name in names:
+        module, _, path = name.partition(":")
+        try:
+            attrgetter(path)(import_module(module))
+        except (ImportError, AttributeError) as error:
+            from textual import __version__
+
+            raise GputuiError(
+                f"Textual {__version__} has no {name}, which the screen draws "
+                "with; install the release that it was tested with: pip install 'textual==8.2.*'"
+            ) from error
+
 
 START, END = "\x1b[200~", "\x1b[201~"
 """Around a paste."""
@@ -110,6 +137,7 @@ class CellDriver(LinuxDriver):
     """A driver that separates pastes from keys, sends changed cells, ends with its terminal."""
 
     def __init__(self, app: App[Any], **options: Any) -> None:
+        require()
         super().__init__(app, **options)
         self._cells = Cells()
 
