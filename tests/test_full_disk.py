@@ -62,11 +62,11 @@ def choices(folder: Path) -> Kept:
     path = folder / "state" / "screen.json"
 
     def read() -> int | None:
-        zoom = preferences.load(path).zoom
-        return int(zoom) if zoom else None
+        theme = preferences.load(path).theme
+        return int(theme) if theme else None
 
     return Kept(
-        lambda number: preferences.save(path, preferences.Preferences(zoom=str(number))), read
+        lambda number: preferences.save(path, preferences.Preferences(theme=str(number))), read
     )
 
 

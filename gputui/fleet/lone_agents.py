@@ -16,6 +16,7 @@ from gputui.fleet.reachability import Ways
 from gputui.fleet.stages import Ask, FleetSettings
 from gputui.model.hosts import Host
 from gputui.model.snapshot import AWAY, HostState
+from gputui.process.background import Background
 from gputui.process.procfs import IS_LINUX
 
 
@@ -44,7 +45,7 @@ async def lone_agents(
     )
     opener = opener or AgentOpener(settings)
     found: dict[str, FleetHost] = {}
-    ending: list[asyncio.Task[bool]] = []
+    ending = Background(lambda name, error: None)
     changed, workers_wanted = asyncio.Event(), asyncio.Event()
     scheduler_port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     ways = Ways(found, settings.scheduler_host or "")
@@ -52,7 +53,7 @@ async def lone_agents(
     def look(host: FleetHost, another_state: bool) -> None:
         changed.set()
         if once and host.state is HostState.READY:
-            ending.append(asyncio.create_task(host.stop(0.0)))
+            ending.start(host.stop(0.0), f"the end of {host.name}'s agent")
 
     async def until(over: Callable[[FleetHost], bool]) -> None:
         while not all(over(each) for each in found.values()):
@@ -82,7 +83,8 @@ async def lone_agents(
             )
         yield tuple(found.values())
     finally:
-        closing = asyncio.gather(*ending, *(each.stop(0.0) for each in found.values()))
+        stops = (each.stop(0.0) for each in found.values())
+        closing = asyncio.gather(ending.finish(settings.stage_timeout_s), *stops)
         try:
             await asyncio.shield(closing)
         finally:
