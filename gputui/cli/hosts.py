@@ -192,6 +192,7 @@ def as_object(device: DeviceReading) -> dict[str, Any]:
         "uuid": device.uuid,
         "model": device.name,
         "free": is_free(device),
+        "lost": device.lost,
         "utilization_percent": device.utilization_percent,
         "memory_used_bytes": device.memory_used_bytes,
         "memory_total_bytes": device.memory_total_bytes,
@@ -219,13 +220,20 @@ def by_gpu(devices: Iterable[tuple[str, DeviceReading]], now: float) -> list[lis
                 device.name,
                 percent(device.utilization_percent),
                 memory(device.memory_used_bytes, device.memory_total_bytes),
-                ", ".join(users(device)) or ("free" if is_free(device) else "–"),
+                ", ".join(users(device)) or _nobody(device),
                 "–" if since is None else age(now - since),
                 "–" if device.idle_since is None else age(now - device.idle_since),
                 claim_text(device, now) or "–",
             ]
         )
     return rows
+
+
+def _nobody(device: DeviceReading) -> str:
+    """Describe a GPU that has no user."""
+    if device.lost:
+        return "lost"
+    return "free" if is_free(device) else "–"
 
 
 def sums(devices: Iterable[tuple[str, DeviceReading]], by: str, now: float) -> list[list[str]]:
