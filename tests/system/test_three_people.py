@@ -427,6 +427,11 @@ def a_person(town: Town, name: str) -> Iterator[Person]:
             yield person
         finally:
             person.end()
+            # asyncssh looks for a library by ctypes.util, which has gcc write to a file without a
+            # prefix: a command that is killed in these milliseconds leaves that, empty.
+            for file in command.runtime.glob("tmp????????"):
+                if file.is_file() and not file.stat().st_size:
+                    file.unlink()
 
 
 @pytest.mark.slow
