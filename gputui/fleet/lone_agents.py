@@ -52,7 +52,7 @@ async def lone_agents(
 
     def look(host: FleetHost, another_state: bool) -> None:
         changed.set()
-        if once and host.state is HostState.READY:
+        if once and another_state and host.state is HostState.READY:
             ending.start(host.stop(0.0), f"the end of {host.name}'s agent")
 
     async def until(over: Callable[[FleetHost], bool]) -> None:
