@@ -334,4 +334,4 @@ async def test_a_finished_run_says_how_it_compares_with_the_last_of_its_kind() -
     on = Still(cluster(run(1, ended_at=EPOCH + 9.0), later))
     async with showing(on, "h:gpu0", size=(120, 40)) as pilot:
         await press(pilot, "6", "svd-2")
-        await sees(pilot, "took 0:18 (0:09 then, 100 % slower now)")
+        await sees(pilot, "took 0:18 (9.0 s then, 100 % slower now)")

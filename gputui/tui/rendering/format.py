@@ -162,6 +162,15 @@ def elapsed(seconds: float | None) -> str:
     return f"{hours}:{minute:02d}:{second:02d}" if hours else f"{minute}:{second:02d}"
 
 
+def took(seconds: float | None) -> str:
+    """Return how long something took: a short time in tenths of a second.
+
+    >>> took(0.94), took(12.0)
+    ('0.9 s', '0:12')
+    """
+    return f"{seconds:.1f} s" if seconds is not None and seconds < 9.95 else elapsed(seconds)
+
+
 def to_ascii(text: str) -> str:
     """Return a text in ASCII, cell for cell where it is made of the screen's own characters.
 

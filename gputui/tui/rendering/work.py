@@ -156,7 +156,7 @@ def compared(took_s: float, then_s: float) -> str:
     """
     change = took_s / then_s - 1 if then_s else 0.0
     how = f"{abs(change):.0%} {'slower' if change > 0 else 'faster'}".replace("%", " %")
-    return f"{fmt.elapsed(then_s)} then, {how if abs(change) > SAME else 'as fast'} now"
+    return f"{fmt.took(then_s)} then, {how if abs(change) > SAME else 'as fast'} now"
 
 
 def last_took_s(run: RunStatus, runs: Iterable[RunStatus]) -> float | None:
@@ -230,7 +230,7 @@ def run_lines(
     `defaults` are the parameters that were not given; `then_s` is how long the last run of the same
     kind took.
     """
-    run, took = row.run, fmt.elapsed(row.took_s)
+    run, took = row.run, fmt.took(row.took_s)
     if run.state is RunState.DONE and row.took_s is not None and then_s:
         took += f" ({compared(row.took_s, then_s)})"
     stages = ", ".join(f"{stage} {elapsed_s:.1f} s" for stage, elapsed_s in run.timings)
@@ -334,7 +334,7 @@ def fleet_lines(watched: Watched, row: RunRow, width: int) -> list[Line]:
             return []
         drawn = Graph(title, "", metric, f"{fmean(known):.0f} % on average", "")
         blocks.append(drawn.lines(_stretched(values, 2 * cells), cells))
-    took = fmt.elapsed(row.took_s)
+    took = fmt.took(row.took_s)
     times: Line = [("0:00" + took.rjust(cells - 4), "dim")]
     lines = [side_by_side(parts) for parts in zip(*blocks, strict=True)]
     return [[(gpus, "heading")], *lines, side_by_side([times, times])]

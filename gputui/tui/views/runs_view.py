@@ -70,7 +70,7 @@ class RunsView(Listing[RunRow]):
         text_column("PRESET", 12, 0, lambda r: r.name, sort=lambda r: r.name),
         Column("progress", "PROGRESS", BAR_CELLS, 1, _progress, right=False, most=20),
         text_column(
-            "TOOK", 8, 1, lambda r: fmt.elapsed(r.took_s), sort=lambda r: r.took_s, right=True
+            "TOOK", 8, 1, lambda r: fmt.took(r.took_s), sort=lambda r: r.took_s, right=True
         ),
         text_column(
             "RST", 3, 4, lambda r: str(r.run.restarts),
