@@ -70,7 +70,7 @@ async def _listen(address: str, ports: tuple[int, ...]) -> asyncio.Server:
 
 
 def _resolved(interface: str) -> str:
-    """Return an interface's address of IPv4, or the address that was given.
+    """Return an interface's IPv4 address, or the address that was given.
 
     Raises OSError.
     """
@@ -82,7 +82,7 @@ def _resolved(interface: str) -> str:
     with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         found = fcntl.ioctl(probe, SIOCGIFADDR, struct.pack("256s", interface.encode()))
         return socket.inet_ntoa(found[20:24])
-    raise OSError(f"its interface {interface} has no address of IPv4: write listen=ADDRESS")
+    raise OSError(f"its interface {interface} has no IPv4 address: write listen=ADDRESS")
 
 
 async def _answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -36,8 +36,9 @@ class Command(click.Command):
     """A command whose every usage error has a usage line; click's parser has errors without."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments; an option of other commands is said to be theirs, and one of a
-        host to belong into quotes."""
+        """Parse the arguments; the error for an option of other commands, or of a host outside of
+        its quotes, says where it goes.
+        """
         typed = list(args)
         try:
             with augment_usage_errors(ctx):

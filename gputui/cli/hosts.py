@@ -53,7 +53,7 @@ OTHERS_ONLY = """bootstrap makes other hosts ready; this machine has what gputui
 Seen = tuple[dict[str, tuple[DeviceReading, ...]], tuple[HostError, ...]]
 """The GPUs of each host that answered, and why the others did not."""
 Said = tuple[HeadConnection, dict[str, HostStatus]]
-"""A running head, and its hosts as it said last, by how a person reaches them."""
+"""A running head, and the newest status of its hosts, by how a person reaches them."""
 
 
 def fleet_settings() -> FleetSettings:
@@ -136,7 +136,7 @@ async def _looking(hosts: Sequence[Host], once: bool) -> AsyncIterator[Callable[
 
 
 def _ready(host: Host, heads: Iterable[Said]) -> HostStatus | None:
-    """Return a host as a head has it that it is ready at; None where it is at none."""
+    """Return the status of a host at a running head that has it ready; None without one."""
     for head, said in heads:
         status = said.get(host.by_hand)
         if status and status.state is HostState.READY and not head.why_gone:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from gputui.runs.run import OpenCluster, RunRequest
 
 Prepared = Callable[[], Coroutine[object, object, int | None]]
-"""Computes, and returns the exit code, None for 0; it has all that the options asked for."""
+"""Computes what the options ask for, and returns the exit code, None for 0."""
 
 SCREEN_IDLE_S = 3600.0
 """A cluster that a screen left running ends after so long without a frontend or a run."""
