@@ -2,9 +2,10 @@
 
     python -m tests.benchmarks.programs [--repeats 5]
 
-`ssh host python -c pass` twice is the peer: once for the program, once for the host's facts, which
-no program is started without. CPU time is that of the command and its head. Dask is configured
-nowhere, as it is for most users.
+The peer is `ssh host python -c pass` after the host's facts, which no program is started without:
+`ssh host nvidia-smi` where this machine has a GPU, which the program then takes, else an empty
+program as well. CPU time is that of the command and its head. Dask is configured nowhere, as it is
+for most users.
 """
 
 import argparse
@@ -18,6 +19,7 @@ from tests.sshd import SshHosts, running_sshd
 
 GPUTUI = (sys.executable, "-m", "gputui")
 PROGRAM = (sys.executable, "-c", "pass")
+FACTS = "nvidia-smi --query-gpu=index,uuid,name,utilization.gpu,memory.used --format=csv"
 
 
 def main() -> None:
@@ -28,11 +30,14 @@ def main() -> None:
     with own_folders() as folder, running_sshd(folder, 1) as hosts:
         host = hosts.hosts[0].name
         environ = {"PATH": f"{own_ssh(folder, hosts)}:{os.environ['PATH']}"}
-        ssh = f"ssh {host} {sys.executable} -c pass"
-        ours = (*GPUTUI, f"{host} gpus=none", "--exec", "--quiet", "--", *PROGRAM)
+        program = f"ssh {host} {sys.executable} -c pass"
+        facts, gpus = program, " gpus=none"
+        if shutil.which("nvidia-smi"):
+            facts, gpus = f"ssh {host} {FACTS} >/dev/null", ""
+        ours = (*GPUTUI, f"{host}{gpus}", "--exec", "--quiet", "--", *PROGRAM)
         sides = (
             Side("gputui", ours, environ=environ, marks=(f"HOME={folder}",)),
-            Side("ssh", ("sh", "-c", f"{ssh} && {ssh}"), environ=environ),
+            Side("ssh", ("sh", "-c", f"{facts} && {program}"), environ=environ),
         )
         gputui_times, ssh_times = interleaved(sides, repeats)
         row("medians", "gputui", "ssh", "ratio", "bar")
