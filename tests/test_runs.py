@@ -352,6 +352,8 @@ def test_what_is_not_finite_stays_valid_json_in_a_record() -> None:
     text = (run.record.folder / "run.json").read_text()
     kept = json.loads(text, parse_constant=pytest.fail)
     assert kept["result"]["parameters"]["least"] == "inf"
+    numpys = {"worst": np.float64("nan"), "count": np.int64(3), "s": np.ones(2, np.float32)}
+    assert json.loads(json_text(numpys)) == {"worst": "nan", "count": 3, "s": [1.0, 1.0]}
 
 
 def test_a_result_is_recorded_before_anything_is_made_of_it() -> None:
