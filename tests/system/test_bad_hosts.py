@@ -1,9 +1,7 @@
 """Hosts that fail, each in its own way: each is told, and the one that is good computes."""
 
 import json
-import os
 import re
-import shutil
 import socket
 import subprocess
 import sys
@@ -12,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sshd import AsyncsshServer, Namespaces, SshHost, SshHosts, free_port
+from tests.sshd import AsyncsshServer, SshHost, SshHosts, free_port
 from tests.system.conftest import Command
 
 Start = Callable[..., AsyncsshServer]
@@ -95,23 +93,6 @@ def test_every_bad_host_is_told_with_its_hint_and_the_good_one_computes(
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.slow
-def test_a_host_that_cannot_reach_the_scheduler_is_told_both_addresses(
-    gputui: Command, namespace_hosts: Namespaces
-) -> None:
-    first, second, _ = namespace_hosts.hosts
-    gputui.env |= namespace_hosts.environment
-    gputui.env["DASK_GPUTUI__SCHEDULER__HOST"] = second.address
-    done = gputui(f"{first.name} {CPU} tunnel=false", *RUN)
-    assert done.returncode == 3
-    assert re.search(
-        rf"{first.address} cannot reach the scheduler at {second.address}:\d+: "
-        "Connection refused",
-        done.stderr,
-    )
-    assert "DASK_GPUTUI__SCHEDULER__HOST" in done.stderr
-
-
 def test_the_last_lines_of_a_host_that_failed_are_shown(gputui: Command) -> None:
     python = gputui.folder / "python"
     python.write_text("#!/bin/sh\nprintf 'line %s\\n' 1 2 3 4 5 6 7 >&2; exit 9\n")
@@ -148,15 +129,3 @@ def test_a_failure_is_printed_once(gputui: Command) -> None:
         assert done.returncode == 3
         assert done.stderr.count("nowhere.invalid does not resolve") == 1
         assert ("does not resolve" in done.stdout) == ("--json" in arguments)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(os.getuid() != 0 or not shutil.which("unshare"), reason="a mount needs root")
-def test_a_cpu_host_with_hardly_any_room_for_spilling_is_warned_about(gputui: Command) -> None:
-    small = gputui.folder / "small"
-    small.mkdir()
-    mount = f'mount -t tmpfs -o size=64m none {small} && exec "$@"'
-    gputui.before = ("unshare", "-m", "sh", "-c", mount, "sh")
-    done = gputui(f"localhost {CPU} env.TMPDIR={small}", *RUN)
-    assert done.returncode == 0
-    assert done.stderr.count("localhost: only 0 GiB free for spilling") == 1
