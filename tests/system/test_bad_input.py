@@ -14,36 +14,6 @@ lab = running_lab
 
 InProcess = Callable[..., "subprocess.CompletedProcess[str]"]
 
-DIES = """
-import os, pathlib, signal
-from gputui.presets import Outcome, Parameter, Preset
-
-def die_once(folder):
-    try:
-        (pathlib.Path(folder) / "died").touch(exist_ok=False)
-    except FileExistsError:
-        return
-    os.kill(os.getpid(), signal.SIGKILL)
-
-def compute(job):
-    job.each_worker(die_once, job["folder"])
-    job.client.wait_for_workers(len(job.workers), timeout=60)
-    return Outcome({"workers": len(job.client.scheduler_info(n_workers=-1)["workers"])})
-
-PRESET = Preset("dies", "kills a worker", (Parameter("folder", str, "", ""),), compute)
-"""
-
-
-@pytest.mark.slow
-def test_a_result_too_large_to_print_is_cut_for_people_and_whole_as_json(lab: Command) -> None:
-    many = preset(lab, "def compute(job):\n    return Outcome({'s': list(range(20_000))})")
-    arguments = ("--attach", "lab", "--run", many, "--quiet")
-    done = lab.ok(*arguments)
-    assert "… and 19,988 more" in done.stdout
-    assert len(done.stdout) < 1000
-    assert len(json.loads(lab(*arguments, "--json").stdout)["result"]["s"]) == 20_000
-    assert last_run(lab)["state"] == "done"
-
 
 @pytest.mark.slow
 def test_two_runs_at_once_on_one_cluster_have_each_their_own_result(lab: Command) -> None:
@@ -76,17 +46,6 @@ def test_a_second_run_waits_for_the_first_and_goes_on_when_that_is_interrupted(
     slow.communicate(timeout=BOUND_S)
     assert slow.returncode == 130
     assert json.loads(second.communicate(timeout=BOUND_S)[0])["result"]["all_right"] is True
-
-
-@pytest.mark.slow
-def test_the_only_worker_that_dies_and_comes_back_is_counted_in_the_run(gputui: Command) -> None:
-    folder = gputui.folder
-    (folder / "dies.py").write_text(DIES)
-    hosts = "localhost gpus=none workers=1 nthreads=1 memory=1GiB"
-    printed = gputui.json(hosts, "--run", "./dies.py:PRESET", "-p", f"folder={folder}")
-    assert printed["result"] == {"workers": 1}
-    assert printed["restarts"] == last_run(gputui)["restarts"] == 1
-    assert "\nrestarts    1\n" in gputui("runs", "show", "last").stdout
 
 
 @pytest.mark.slow
