@@ -10,10 +10,6 @@ from gputui.errors import PresetError, RunError
 from gputui.runs import execution
 
 
-def test_every_listed_preset_is_there_under_its_name() -> None:
-    assert [presets.get(name).name for name in presets.names()] == list(presets.names())
-
-
 def test_listing_presets_loads_no_heavy_library() -> None:
     code = (
         "import sys; from gputui import presets; [presets.get(n) for n in presets.names()];"
@@ -36,13 +32,6 @@ thing = Preset("thing", "a test", (Parameter("n", int, 4, "how many", minimum=1)
 """
 
 
-@pytest.mark.parametrize("thing", ["", ":thing"])
-def test_a_preset_comes_from_a_file_with_or_without_its_name(tmp_path: Path, thing: str) -> None:
-    path = tmp_path / "mine.py"
-    path.write_text(MINE + "PRESET = thing\n")
-    assert presets.get(f"{path}{thing}").name == "thing"
-
-
 def test_a_file_is_named_so_that_it_is_found_from_any_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -55,7 +44,6 @@ def test_a_file_is_named_so_that_it_is_found_from_any_folder(
     ("source", "says"),
     [
         ("import nosuchmodule", "does not import: ModuleNotFoundError: No module named"),
-        ("def (", "does not import: SyntaxError"),
         ("raise RuntimeError('no')", "does not import: RuntimeError: no"),
         ("raise SystemExit(3)", "does not import"),
         ("thing = 3", "is a int, not a gputui.presets.Preset"),
