@@ -170,6 +170,10 @@ class Pty:
     def close(self) -> int:
         """Close the terminal, and return how the command ended: a status, or a negative signal."""
         os.close(self.terminal)
+        return self.ended()
+
+    def ended(self) -> int:
+        """Wait for the end of the command, and return how it ended."""
         _, status = os.waitpid(self.pid, 0)
         return os.waitstatus_to_exitcode(status)
 

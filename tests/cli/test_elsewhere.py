@@ -4,6 +4,7 @@ import asyncio
 import os
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,12 +18,16 @@ from gputui.protocol.codec import encode
 from gputui.protocol.connection_file import ConnectionFile, NameLock
 from gputui.protocol.frontend import Attached
 
+Words = tuple[str, ...]
+
+
+@pytest.fixture(autouse=True)
+def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+
 
 @pytest.mark.parametrize("name", ["me@login", "me@login:lab", "login:", "login:lab", "me@[::1]:x"])
-def test_a_login_with_or_without_a_name_is_another_machine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+def test_a_login_with_or_without_a_name_is_another_machine(name: str) -> None:
     assert remote_head(name) is not None
 
 
@@ -31,72 +36,50 @@ def test_any_other_word_is_a_cluster_here(name: str) -> None:
     assert RemoteHead.named(name, nobody) is None
 
 
-def test_a_cluster_that_runs_here_is_meant_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+def test_a_cluster_that_runs_here_is_meant_first() -> None:
     lock = NameLock("me@login", "id")
     lock.publish(ConnectionFile("me@login", "id", os.getpid(), "/x.sock", 1.5, "0.1.0"))
     assert remote_head("me@login") is None
     lock.release()
 
 
-def test_this_machine_without_a_user_is_no_other_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+def test_this_machine_without_a_user_is_no_other_one() -> None:
     with pytest.raises(UsageError, match="name one machine to log in to"):
         remote_head("localhost:lab")
 
 
-@pytest.mark.parametrize("frontend", ["run", "python"])
-async def test_a_cluster_of_another_python_is_refused_with_the_command_that_works(
-    tmp_path: Path, frontend: str
+@pytest.mark.parametrize(
+    ("there", "refused", "shown", "said"),
+    [
+        ({"python_version": "3.9"}, ("run", "python"), ("screen",), "lab runs on Python 3.9, and"),
+        (
+            {"packages": (("dask", "2026.1.0"), ("distributed", version("distributed")))},
+            ("run",),
+            ("screen", "command", "program"),
+            f"lab has another Dask: dask 2026.1.0 there, {version('dask')} here\n"
+            "  pip install dask==2026.1.0 here, or use the cluster's own: ",
+        ),
+    ],
+    ids=["python", "dask"],
+)
+async def test_a_cluster_of_another_python_or_dask_is_shown_and_a_run_is_told_what_mends_it(
+    tmp_path: Path, there: dict[str, Any], refused: Words, shown: Words, said: str
 ) -> None:
-    attached = Attached(
-        *("lab", "id", 7, "tls://10.0.0.1:8786", "", "", "", 1.5),
-        python="/opt/py/bin/python",
-        python_version="3.9",
-    )
+    place = ("lab", "id", 7, "tls://10.0.0.1:8786", "", "", "", 1.5)
 
     async def head(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(encode(attached))
+        writer.write(encode(Attached(*place, python="/opt/py/bin/python", **there)))
         await reader.read()
         writer.close()
 
     async with await asyncio.start_unix_server(head, tmp_path / "head.sock"):
-        with pytest.raises(HeadError, match=r"lab runs on Python 3\.9, and this is") as refused:
-            await HeadConnection.open(tmp_path / "head.sock", frontend=frontend)
-        assert "/opt/py/bin/python -m gputui" in str(refused.value)
-        screen = await HeadConnection.open(tmp_path / "head.sock", frontend="screen")
-        await screen.close()
-
-
-async def test_a_cluster_with_another_dask_is_shown_and_a_run_is_told_what_mends_it(
-    tmp_path: Path,
-) -> None:
-    attached = Attached(
-        *("lab", "id", 7, "tls://10.0.0.1:8786", "", "", "", 1.5),
-        python="/opt/py/bin/python",
-        packages=(("dask", "2026.1.0"), ("distributed", version("distributed"))),
-    )
-
-    async def head(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(encode(attached))
-        await reader.read()
-        writer.close()
-
-    async with await asyncio.start_unix_server(head, tmp_path / "head.sock"):
-        with pytest.raises(HeadError) as refused:
-            await HeadConnection.open(tmp_path / "head.sock", frontend="run")
-        assert str(refused.value).splitlines() == [
-            f"lab has another Dask: dask 2026.1.0 there, {version('dask')} here",
-            "  pip install dask==2026.1.0 here, "
-            "or use the cluster's own: /opt/py/bin/python -m gputui",
-        ]
-        for frontend in ("screen", "command", "program"):
-            shown = await HeadConnection.open(tmp_path / "head.sock", frontend=frontend)
-            await shown.close()
+        for frontend in refused:
+            with pytest.raises(HeadError) as caught:
+                await HeadConnection.open(tmp_path / "head.sock", frontend=frontend)
+            assert str(caught.value).startswith(said)
+            assert "/opt/py/bin/python -m gputui" in str(caught.value)
+        for frontend in shown:
+            await (await HeadConnection.open(tmp_path / "head.sock", frontend=frontend)).close()
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 from gputui import presets, runs
 from gputui.cli import run_command
 from gputui.cli.clusters import table as cluster_table
-from gputui.cli.listing import facts, run_table
+from gputui.cli.listing import run_table
 from gputui.errors import RunError
 from gputui.model.snapshot import RunState
 from gputui.runs.records import ended, write
@@ -160,21 +160,6 @@ def test_the_word_show_may_be_left_out(capsys: Capture) -> None:
     for arguments in (["runs", "--json", "last"], ["runs", "last", "--json"]):
         assert run_command(arguments) == 0
         assert json.loads(capsys.readouterr().out)["id"] == "20260101-120000-svd-aaaa"
-
-
-def test_what_a_run_has_not_is_left_out() -> None:
-    shown = {key for key, value in facts(record()).items() if value}
-    assert shown == {
-        "run", "preset", "parameters", "state", "hosts", "backend", "started", "took", "versions",
-    }  # fmt: skip
-
-
-def test_an_unknown_id_is_exit_2_and_points_to_the_list(capsys: Capture) -> None:
-    write(record(id="20260101-120000-svd-aaaa"))
-    write(record("mean", id="20260102-120000-mean-bbbb"))
-    for wrong in ("20260101-120000-svd-aaab", "sv"):
-        assert run_command(["runs", "show", wrong]) == 2
-        assert "`gputui runs` lists them" in capsys.readouterr().err
 
 
 def test_a_log_of_a_task_that_prints_for_ever_is_cut() -> None:
