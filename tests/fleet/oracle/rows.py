@@ -316,7 +316,7 @@ ROWS = (
     ),
     alice("KnownHostsCommand that fails", "KnownHostsCommand /bin/false", expect="unknown"),
     alice("RequiredRSASize", "RequiredRSASize 3072", line="gpu-r", expect="weak"),
-    alice("a line that cannot be read", known="gpu-a\n@what gpu-a x\ngpu-a {a}"),
+    alice("a line that cannot be read", known="gpu-a\n@what gpu-a x\n|1|c2E=|é {a}\ngpu-a {a}"),
     # Other ways to hosts
     *(
         Row(
