@@ -1,20 +1,21 @@
 """Hosts that reach the head, while it does not reach them, or they not each other."""
 
+import asyncio
 import contextlib
 import os
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gputui.fleet.checks import Finding, Verdict
 from gputui.fleet.deploy.start_agent import AgentOpener
 from gputui.fleet.desired import Desired
-from gputui.fleet.doctor import diagnose
+from gputui.fleet.doctor import diagnose, listening
 from gputui.fleet.fleet import Fleet
 from gputui.fleet.stages import FleetSettings
 from gputui.model.hosts import Host
@@ -76,25 +77,17 @@ async def came_up(config: Path, *lines: Host) -> AsyncIterator[dict[str, HostSta
     settings = FleetSettings(f"test-{os.urandom(6).hex()}", ssh_config=str(config))
     head = Head()
     fleet = Fleet(settings, Desired(0), AgentOpener(settings), **head.for_fleet())
-    process = subprocess.Popen(
-        ["python3", "-c", "import socket, time; s = socket.create_server(('', 0)); "
-         "print(s.getsockname()[1], flush=True); time.sleep(600)"],
-        stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    assert process.stdout
-    fleet.scheduler_listens(int(process.stdout.readline()))
-    fleet.add_hosts(lines)
-    began = time.monotonic()
-    try:
-        while not all(status.state.final for status in fleet.host_statuses):
-            assert time.monotonic() - began < 3 * NAMED_S, fleet.host_statuses
-            head.changed.clear()
-            await head.changed.wait()
-        yield {status.name: status for status in fleet.host_statuses}
-    finally:
-        await fleet.stop(0.5)
-        process.kill()
-        process.communicate()
+    with listening(0) as port:
+        fleet.scheduler_listens(port)
+        fleet.add_hosts(lines)
+        try:
+            async with asyncio.timeout(3 * NAMED_S):
+                while not all(status.state.final for status in fleet.host_statuses):
+                    head.changed.clear()
+                    await head.changed.wait()
+            yield {status.name: status for status in fleet.host_statuses}
+        finally:
+            await fleet.stop(0.5)
     await nothing_left(settings.cluster_id)
 
 
@@ -187,41 +180,42 @@ async def test_a_firewall_lets_the_ports_in_that_the_line_names(
     namespace_hosts: Namespaces,
 ) -> None:
     hosts = namespace_hosts.hosts[:2]
-    lines = [Host(each.name, gpus=(), workers=2, ports=(40000, 40002)) for each in hosts]
+    ways = {"ports": (40000, 40002), "listen": "eth0"}
+    lines = [Host(each.name, gpus=(), workers=2, **ways) for each in hosts]
     with namespace_hosts.firewall(hosts[0], "40000-40002"):
         async with came_up(namespace_hosts.config, *lines) as found:
             assert [each.reason for each in found.values()] == ["", ""]
 
 
-async def test_fewer_ports_than_workers_are_refused_in_words(namespace_hosts: Namespaces) -> None:
-    host = namespace_hosts.hosts[0]
-    line = Host(host.name, gpus=(), workers=2, ports=(40000, 40001))
-    async with came_up(namespace_hosts.config, line) as found:
-        reason = "worker-ports=40000-40001 has too few ports for its 2 workers"
-        assert found[host.name].reason == reason
-
-
-async def test_an_interface_that_is_not_there_is_named_with_those_that_are(
-    namespace_hosts: Namespaces,
+@pytest.mark.parametrize(
+    ("options", "reason", "hint"),
+    [
+        (
+            {"ports": (40000, 40001)},
+            "worker-ports=40000-40001 has too few ports for its 2 workers",
+            "fewer workers (workers=",
+        ),
+        (
+            {"listen": "ib0"},
+            "its workers cannot listen on ib0: it has no interface ib0, but lo, eth0",
+            "interface=NAME",
+        ),
+        (
+            {"listen": "10.99.0.2"},
+            "its workers cannot listen on 10.99.0.2: Cannot assign requested address",
+            "listen=ADDRESS",
+        ),
+    ],
+    ids=["ports", "interface", "address"],
+)
+async def test_where_workers_cannot_listen_is_named_with_the_option_that_sets_it(
+    namespace_hosts: Namespaces, options: dict[str, Any], reason: str, hint: str
 ) -> None:
-    host, other, _ = namespace_hosts.hosts
-    lines = [Host(host.name, gpus=(), listen="ib0"), Host(other.name, gpus=(), listen="eth0")]
-    async with came_up(namespace_hosts.config, *lines) as found:
-        reason = "its workers cannot listen on ib0: it has no interface ib0, but lo, eth0"
-        assert found[host.name].reason == reason
-        assert "interface=NAME" in found[host.name].hint
-        assert found[other.name].reason == ""
-
-
-async def test_an_address_that_the_host_does_not_have_is_named_with_the_key_that_sets_it(
-    namespace_hosts: Namespaces,
-) -> None:
     host = namespace_hosts.hosts[0]
-    line = Host(host.name, gpus=(), listen="10.99.0.2")
+    line = Host(host.name, gpus=(), workers=2, **options)
     async with came_up(namespace_hosts.config, line) as found:
-        reason = "its workers cannot listen on 10.99.0.2: Cannot assign requested address"
         assert found[host.name].reason == reason
-        assert "listen=ADDRESS" in found[host.name].hint
+        assert hint in found[host.name].hint
 
 
 async def doctor_of(config: Path, *lines: Host) -> list[Finding]:
