@@ -16,7 +16,6 @@ from gputui.fleet.session import END_S
 from gputui.fleet.stages import FleetSettings, Question
 from gputui.model.hosts import Host
 from gputui.model.snapshot import HostState as S
-from gputui.protocol.agent import Telemetry
 from tests import fakes
 from tests.fleet.conftest import Reaching
 from tests.processes import command_of, ended, lives, marked, nothing_left, processes_of
@@ -37,23 +36,6 @@ async def agents() -> AsyncIterator[Reaching]:
         yield reaching
         await reaching.close()
     await nothing_left(id)
-
-
-async def test_the_agent_of_this_machine_tells_facts_and_telemetry(agents: Reaching) -> None:
-    host = await agents.end(agents.begin(LOCAL))
-    assert (host.state, host.status.reason) == (S.READY, "")
-    listener = agents.listeners["localhost"]
-    await listener.until(lambda: any(isinstance(m, Telemetry) for m in listener.messages))
-    assert host.facts and host.facts.memory_total_bytes > 0
-
-
-async def test_a_packed_agent_runs_on_hosts_without_gputui(
-    agents: Reaching, openssh_hosts: SshHosts
-) -> None:
-    agents.configure(ssh_config=str(openssh_hosts.config))
-    hosts = [agents.begin(Host(host.name, gpus=())) for host in openssh_hosts.hosts]
-    await asyncio.gather(*map(agents.end, hosts))
-    assert [host.status.reason for host in hosts] == [""] * 4
 
 
 async def test_a_relay_that_is_killed_is_replaced_and_the_agent_taken_over(

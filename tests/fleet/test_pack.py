@@ -10,8 +10,6 @@ from pathlib import Path
 import pytest
 
 from gputui.fleet.deploy import remote
-from gputui.fleet.deploy.start_agent import AgentOpener
-from gputui.fleet.stages import FleetSettings
 
 
 @pytest.fixture(autouse=True)
@@ -74,14 +72,6 @@ def test_its_modules_come_compiled(tmp_path: Path) -> None:
     assert said.split() == [f"{packed.path}/gputui/protocol/agent.pyc", str(packed.path)]
 
 
-def test_a_module_that_changes_makes_another_pack(tmp_path: Path) -> None:
-    module = tmp_path / "module.py"
-    module.write_text("x = 1\n")
-    before = remote.build((("module.py", module),))
-    module.write_text("x = 2\n")
-    assert remote.build((("module.py", module),)) != before
-
-
 def test_a_home_that_cannot_be_written_to_is_no_hindrance(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,27 +81,6 @@ def test_a_home_that_cannot_be_written_to_is_no_hindrance(
     assert remote.load_pack().path.parent == tmp_path / f"gputui-{os.getuid()}"
 
 
-def test_the_command_is_a_constant_that_every_shell_reads_alike() -> None:
-    before, start, between, find, after = remote.COMMAND.split("'")
-    assert (before, between, after) == ("exec sh -c ", " gputui ", "")
-    assert not set(start + find) & set("!\\\n")
-
-
 def test_an_interpreter_of_two_lines_is_not_sent() -> None:
     with pytest.raises(ValueError, match="a path or a name"):
         remote.first_lines(["python3\nrm -rf x"], "", {})
-
-
-async def test_a_pack_that_could_not_be_made_is_made_by_the_next_attempt() -> None:
-    outcomes = [OSError("disk full"), remote.Pack(b"", Path())]
-
-    def make() -> remote.Pack:
-        outcome = outcomes.pop(0)
-        if isinstance(outcome, OSError):
-            raise outcome
-        return outcome
-
-    shared = AgentOpener(FleetSettings("test"), make)
-    with pytest.raises(OSError, match="disk full"):
-        await shared.pack()
-    assert (await shared.pack()).data == b""

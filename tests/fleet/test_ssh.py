@@ -8,7 +8,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -153,23 +152,6 @@ async def test_a_changed_host_key_is_refused_whoever_is_there(
     assert host.state is S.FAILED
     assert "has changed" in host.status.reason
     assert "ssh-keygen -R" in host.status.hint
-
-
-@pytest.mark.slow
-async def test_the_time_a_person_takes_does_not_count(
-    reaching: Reaching, asyncssh_hosts: SshHosts
-) -> None:
-    asyncssh_hosts.known_hosts.write_text("")
-    reaching.configure(ssh_config=str(asyncssh_hosts.config), stage_timeout_s=4.0)
-    host = reaching.begin(cpu_host("ssh1"))
-    listener = reaching.listeners["ssh1"]
-
-    async def ask_slowly(host: object, question: object) -> str:
-        await asyncio.to_thread(time.sleep, 4.5)
-        return "yes"
-
-    listener.ask = ask_slowly
-    assert (await reaching.end(host)).state is S.READY
 
 
 @pytest.mark.slow
