@@ -42,7 +42,7 @@ from gputui.errors import (
 from gputui.model.plain_text import aligned, safe, safe_lines
 from gputui.model.readings import Wanted
 from gputui.model.snapshot import ClusterState
-from gputui.protocol.connection_file import ConnectionFile, find_cluster, running_clusters
+from gputui.protocol.connection_file import ConnectionFile, chosen, find_cluster, running_clusters
 from gputui.protocol.frontend import Done, ReadMetrics, SnapshotTaken, StartRun, Stop
 from gputui.protocol.starter import ConfigureHead
 from gputui.settings import load_settings
@@ -63,7 +63,7 @@ DETACHED_S = 60.0
 """How long a head stays once its program is over."""
 ANSWER_S = 5.0
 """How long a head may take to answer."""
-NONE_RUNS = "no cluster runs; gputui up HOSTS starts one"
+NONE_RUNS = "no cluster runs here; gputui up HOSTS starts one"
 
 
 def head_configuration(
@@ -331,18 +331,7 @@ async def _stopped(opening: Awaitable[HeadConnection]) -> str:
 
 def chosen_cluster(name: str | None) -> ConnectionFile:
     """Return the cluster that is meant, the only one without a name; raises UsageError."""
-    running = {cluster.name: cluster for cluster in running_clusters()}
-    if name is None and len(running) == 1:
-        return next(iter(running.values()))
-    if name is None and not running:
-        raise UsageError(NONE_RUNS)
-    listed = f"running: {', '.join(running)}" if running else "none runs"
-    if name is None:
-        raise UsageError(f"say which cluster; {listed}")
-    if name not in running:
-        elsewhere = f"one on the machine {name} is {name}:NAME"
-        raise UsageError(f"no cluster is called {name!r}; {listed}\n  {elsewhere}")
-    return running[name]
+    return chosen(running_clusters(), name)
 
 
 def connecting(name: str | None) -> Callable[..., Awaitable[HeadConnection]]:

@@ -17,11 +17,11 @@ from gputui.client.running import RunningCluster
 from gputui.client.sources import read_hosts
 from gputui.client.start import HeadProcess, check_enough, spawn_head, workers_up
 from gputui.engine.dask_settings import given_json
-from gputui.errors import ClusterTimeoutError, HeadError
+from gputui.errors import ClusterTimeoutError, HeadError, UsageError
 from gputui.groups import members
 from gputui.model.hosts import parse_hosts
 from gputui.model.snapshot import HostStatus
-from gputui.protocol.connection_file import find_cluster, running_clusters
+from gputui.protocol.connection_file import chosen, find_cluster, running_clusters
 from gputui.protocol.starter import ConfigureHead
 from gputui.settings import load_settings
 
@@ -146,14 +146,9 @@ def connect(
 
         if (head := RemoteHead.named(name, nobody)) is not None:
             return RunningCluster(head.open, asynchronous=asynchronous, loop=loop)
-    if name is None:
-        names = [connection_file.name for connection_file in running_clusters()]
-        if len(names) != 1:
-            running = f"these run: {', '.join(names)}" if names else "no cluster runs here"
-            raise HeadError(f"which cluster? {running}")
-        name = names[0]
-    connection_file = find_cluster(name)
-    if connection_file is None:
-        raise HeadError(f"no cluster named {name!r} runs here")
-    here = partial(HeadConnection.open, connection_file.socket)
+    try:
+        cluster = chosen(running_clusters(), name)
+    except UsageError as error:
+        raise HeadError(str(error)) from None
+    here = partial(HeadConnection.open, cluster.socket)
     return RunningCluster(here, asynchronous=asynchronous, loop=loop)

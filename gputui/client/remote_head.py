@@ -28,7 +28,7 @@ from gputui.model.hosts import parse_hosts
 from gputui.model.plain_text import safe
 from gputui.process.procfs import exists
 from gputui.protocol.codec import shown
-from gputui.protocol.connection_file import ConnectionFile, parse
+from gputui.protocol.connection_file import ConnectionFile, chosen, parse
 from gputui.protocol.frontend import Asked
 from gputui.settings import load_settings
 from gputui.version import __version__
@@ -141,7 +141,7 @@ class RemoteHead:
         try:
             await self._connected()  # has bounds of its own, which wait for a person
             async with asyncio.timeout(ANSWER_S if self._met else None):
-                cluster = self._chosen(await self._found())
+                cluster = chosen(await self._found(), self.name, self.login)
             socket = await self._forwarded_socket(cluster.socket)
         except (OSError, TimeoutError) as error:
             raise HeadError(f"{self._host.name}: {error or 'no answer'}") from error
@@ -185,7 +185,7 @@ class RemoteHead:
 
     async def stop(self) -> str:
         """Stop a cluster by a signal to its head, whichever version that is; returns its name."""
-        cluster = self._chosen(await self._found())
+        cluster = chosen(await self._found(), self.name, self.login)
         order = {"do": "stop", "pid": cluster.pid, "id": cluster.cluster_id, "name": cluster.name}
         if not (await self._ordered(order))["stopped"]:
             raise HeadError(
@@ -292,19 +292,6 @@ class RemoteHead:
         last = (*stream.stderr_tail, *said.decode("utf-8", "replace").splitlines())[-1:]
         problem = ": ".join(["no Python there answered", *last])
         raise HeadError(f"{self._host.name}: {problem}")
-
-    def _chosen(self, found: Sequence[ConnectionFile]) -> ConnectionFile:
-        """Return the cluster that is meant; raises UsageError."""
-        running = {cluster.name: cluster for cluster in reversed(found)}
-        where, name = self._host.name, self.name
-        if name in running or (len(running) == 1 and not name):
-            return running.get(name) or found[0]
-        listed = ", ".join(running)
-        if not running:
-            raise UsageError(f"no cluster of yours runs on {where}")
-        if name:
-            raise UsageError(f"no cluster is called {name!r} on {where}; running there: {listed}")
-        raise UsageError(f"say which cluster, {self.login}:NAME; running: {listed}")
 
     async def _forwarded_socket(self, there: str) -> str:
         """Return the path here that leads to a socket there; raises OSError."""

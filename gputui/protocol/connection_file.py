@@ -14,7 +14,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -95,6 +95,25 @@ def running_clusters() -> tuple[ConnectionFile, ...]:
 def find_cluster(name: str) -> ConnectionFile | None:
     """Return the running cluster of this name."""
     return next((each for each in running_clusters() if each.name == name), None)
+
+
+def chosen(found: Sequence[ConnectionFile], name: str | None, there: str = "") -> ConnectionFile:
+    """Return the cluster of a name, the only one without a name; raises UsageError.
+
+    `there` is the machine that runs them, "" for this one.
+    """
+    running = {cluster.name: cluster for cluster in reversed(found)}
+    if not name and len(running) == 1:
+        return found[0]
+    if name in running:
+        return running[name]
+    on, example = (f" on {there}", f"{there}:NAME") if there else (" here", "NAME")
+    listed = f"running{on}: {', '.join(running)}" if running else f"none runs{on}"
+    if name:
+        hint = "" if there else f"\n  one on the machine {name} is {name}:NAME"
+        raise UsageError(f"no cluster is called {name!r}; {listed}{hint}")
+    none = f"no cluster runs{on}; gputui up HOSTS starts one"
+    raise UsageError(f"say which cluster, {example}; {listed}" if running else none)
 
 
 def parse(said: Any) -> ConnectionFile | None:

@@ -104,7 +104,7 @@ def test_python_connects_to_a_cluster_on_another_machine(there: There) -> None:
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("{}:other", "no cluster is called 'other' on {}; running there: "),
+        ("{}:other", "no cluster is called 'other'; running on {}: "),
         ("nowhere@{}.invalid:lab", "resolve"),
     ],
 )
