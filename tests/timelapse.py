@@ -91,7 +91,10 @@ class Timelapse:
         raise AssertionError
 
     def request(self, request: Request) -> object:
-        return self.run(self.link.request(request))
+        async def asked() -> object:
+            return await self.link.request(request)
+
+        return self.run(asked())
 
     @property
     def snapshot(self) -> Snapshot | None:

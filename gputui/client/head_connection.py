@@ -59,6 +59,8 @@ class HeadConnection:
         """`tls://host:port` of the scheduler; "" until it listens."""
         self.dashboard = attached.dashboard
         self._channel = channel
+        self.send = channel.send
+        """Sends a message that has no answer; it is lost if the head is gone."""
         self._numbers = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[Reply]] = {}
         self._unasked: deque[ToFrontend] = deque()
@@ -130,15 +132,11 @@ class HeadConnection:
             await channel.close()
             raise
 
-    async def request(self, message: Request) -> Reply:
-        """Send a request and return its answer.
+    def request(self, message: Request) -> "asyncio.Future[Reply]":
+        """Send a request at once, with its number filled in, and return its answer to come.
 
-        Raises HeadError with the reason when the head refuses, and when it is gone.
+        That raises HeadError with the reason when the head refuses, and when it is gone.
         """
-        return await self.begin(message)
-
-    def begin(self, message: Request) -> "asyncio.Future[Reply]":
-        """Send a request at once, with its number filled in, and return its answer to come."""
         number = next(self._numbers)
         reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._waiting[number] = reply
@@ -147,10 +145,6 @@ class HeadConnection:
             reply.set_exception(HeadError(self.why_gone))
         self._channel.send(replace(message, request=number))
         return reply
-
-    def send(self, message: FromFrontend) -> None:
-        """Send a message that has no answer; it is lost if the head is gone."""
-        self._channel.send(message)
 
     async def messages(self) -> AsyncIterator[ToFrontend]:
         """Yield unsolicited messages until the head is gone; of snapshots, only the newest."""
