@@ -7,7 +7,6 @@ was when it was shown, when the last run ended, or when the cluster was closed.
 """
 
 import asyncio
-import contextlib
 import json
 from collections import deque
 from collections.abc import Callable
@@ -32,6 +31,7 @@ from gputui.model.series import of_device, of_worker
 from gputui.model.slots import PLACES, Slot, SlotState, slots_of
 from gputui.model.snapshot import RunStatus, Snapshot
 from gputui.presets import Figure
+from gputui.process.background import within
 from gputui.protocol.frontend import SnapshotTaken
 
 PAST_S = 60
@@ -235,9 +235,7 @@ class FleetWidget(AnyWidget):  # type: ignore[misc]
 
     async def first(self) -> None:
         """Wait a moment for the first snapshot."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(FIRST_S):
-                await self._first.wait()
+        await within(FIRST_S, self._first.wait())
 
     async def follow(self, connection: HeadConnection) -> None:
         """Show what the head says, until it is gone or this is cancelled."""

@@ -7,7 +7,6 @@ screen that attaches later shows what happened.
 """
 
 import asyncio
-import contextlib
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
@@ -27,6 +26,7 @@ from gputui.model.snapshot import (
     WorkerState,
     WorkerStatus,
 )
+from gputui.process.background import within
 from gputui.protocol.frontend import SnapshotTaken
 
 if TYPE_CHECKING:
@@ -67,9 +67,7 @@ class ClusterView:
             self.show()
             rest_s = min(INTERVAL_S, max(CLOSEST_S, REST * (time.monotonic() - began)))
             await asyncio.sleep(rest_s)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(INTERVAL_S - rest_s):
-                    await self.changed.wait()
+            await within(INTERVAL_S - rest_s, self.changed.wait())
 
     def show(self) -> None:
         """Take a snapshot, send it to those who look, and look for alarms."""

@@ -6,7 +6,6 @@ frontend delays nothing else. What frontends ask for is carried out in `requests
 """
 
 import asyncio
-import contextlib
 import logging
 import os
 import sys
@@ -40,7 +39,7 @@ from gputui.head.scheduler_process import (
 from gputui.head.server import FrontendConnection, FrontendServer
 from gputui.model.hosts import parse_hosts
 from gputui.model.snapshot import ClusterState, Session, Severity, Snapshot, TaskSpan
-from gputui.process.background import RETRY_S, Background, words
+from gputui.process.background import RETRY_S, Background, within, words
 from gputui.protocol.agent import Credentials
 from gputui.protocol.connection_file import ConnectionFile, NameLock
 from gputui.protocol.frontend import (
@@ -103,7 +102,7 @@ class Head:
         self.event_log = EventLog(self._happened)
         self.tell = self.event_log.tell
         self.notices = Notices(
-            config.notify or "", self.name, lambda id: self.runs.get(id), self.tell
+            config.notify or "", self.name, lambda id: self.runs.by_id.get(id), self.tell
         )
         self.questions = Questions(self.server.broadcast, self._someone_there)
         start_child = partial(run, self.name, self.cluster_id)
@@ -308,7 +307,7 @@ class Head:
             hosts=self.fleet.host_statuses,
             workers=self.fleet.worker_statuses,
             groups=counts.groups if counts else (),
-            runs=self.runs.statuses,
+            runs=tuple(self.runs.by_id.values()),
             spans=spans,
             wanted_workers=self.fleet.desired.workers,
             sessions=tuple(sorted(self.sessions, key=lambda each: each.attached_at)),
@@ -424,8 +423,7 @@ class Head:
                 self.tell(Severity.WARNING, "cluster", "stopping", text)
         finally:
             if stopped.failed:
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._met.wait(), MEETING_S)
+                await within(MEETING_S, self._met.wait())
             if self._name_lock is not None:
                 self._name_lock.release()
             await self.server.close(stopped)

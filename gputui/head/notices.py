@@ -6,7 +6,6 @@ and what cannot be delivered is an event.
 """
 
 import asyncio
-import contextlib
 import json
 import tempfile
 from collections.abc import Callable
@@ -15,7 +14,7 @@ from typing import Any
 
 from gputui.model.plain_text import cut
 from gputui.model.snapshot import Event, RunState, RunStatus, Severity
-from gputui.process.background import Background
+from gputui.process.background import Background, within
 from gputui.process.child import Child
 
 WAITING = 100
@@ -96,8 +95,7 @@ class Notices:
 
     async def close(self) -> None:
         """Send what stands in line, within a bound."""
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._waiting.join(), LAST_S)
+        await within(LAST_S, self._waiting.join())
         await self._tasks.close()
 
 

@@ -91,24 +91,15 @@ class Runs:
         self._start_child = start_child
         self._event_log = event_log
         self._changed = changed
-        self._runs: dict[str, RunStatus] = {}
+        self.by_id: dict[str, RunStatus] = {}
         self._reporters: dict[str, FrontendConnection] = {}
         self._children: dict[str, RunChild] = {}
         self._tasks = Background(event_log.failed)
 
     @property
-    def statuses(self) -> tuple[RunStatus, ...]:
-        """The runs, oldest first."""
-        return tuple(self._runs.values())
-
-    def get(self, id: str) -> RunStatus | None:
-        """Return a run; None for one that is not known."""
-        return self._runs.get(id)
-
-    @property
     def under_way(self) -> bool:
         """Whether any run has not ended."""
-        return any(not run.state.ended for run in self._runs.values())
+        return any(not run.state.ended for run in self.by_id.values())
 
     def runs_one_of_ours(self, frontend: FrontendConnection) -> bool:
         """Return whether a frontend is the command of a run that the head started."""
@@ -117,7 +108,7 @@ class Runs:
     def report(self, frontend: FrontendConnection, report: ReportRun) -> None:
         """Take a frontend's report of its run."""
         run = report.run
-        before = self._runs.get(run.id, replace(run, restarts=0, user=frontend.session.user))
+        before = self.by_id.get(run.id, replace(run, restarts=0, user=frontend.session.user))
         self._reporters[run.id] = frontend
         self._put(
             replace(
@@ -139,9 +130,9 @@ class Runs:
 
     def worker_restarted(self) -> None:
         """Count a restart for every run that is under way."""
-        for id, run in self._runs.items():
+        for id, run in self.by_id.items():
             if not run.state.ended:
-                self._runs[id] = replace(run, restarts=run.restarts + 1)
+                self.by_id[id] = replace(run, restarts=run.restarts + 1)
 
     async def start(self, request: StartRun, user: str) -> str:
         """Start a preset as a command of its own, and return the run's id."""
@@ -158,7 +149,7 @@ class Runs:
 
         Raises HeadError when no such run is under way.
         """
-        run = self._runs.get(id)
+        run = self.by_id.get(id)
         if run is None or run.state.ended:
             raise HeadError(f"no run {id} is under way")
         if id in self._reporters:
@@ -184,16 +175,16 @@ class Runs:
 
     def _end(self, id: str, state: RunState, why: str) -> None:
         """End a run that is under way."""
-        run = self._runs.get(id)
+        run = self.by_id.get(id)
         if run is not None and not run.state.ended:
             self._put(replace(run, state=state, ended_at=time.time(), summary=why))
 
     def _put(self, run: RunStatus) -> None:
         """Record a run, with an event when it starts or ends."""
-        before = self._runs.get(run.id)
-        self._runs[run.id] = run
-        while len(self._runs) > KEPT:
-            del self._runs[next(iter(self._runs))]
+        before = self.by_id.get(run.id)
+        self.by_id[run.id] = run
+        while len(self.by_id) > KEPT:
+            del self.by_id[next(iter(self.by_id))]
         if before is None or before.state is not run.state:
             bad = run.state in (RunState.FAILED, RunState.LOST)
             severity = Severity.ERROR if bad else Severity.INFO

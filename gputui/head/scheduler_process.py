@@ -266,7 +266,11 @@ class SchedulerProcess:
             self._tell(Severity.WARNING, "scheduler", "busy", text)
         match message:
             case SchedulerStarted():
-                self._listens(message)
+                # Another one that takes its place listens on its port, too.
+                self.started, self._port, self.dashboard = message, message.port, message.dashboard
+                self.address = f"tls://{LOOPBACK}:{message.port}"
+                dashboard = f", dashboard {self.dashboard}" if self.dashboard else ""
+                self._tell(Severity.INFO, "scheduler", "started", f"port {self._port}{dashboard}")
             case Counts():
                 self.counts = message
             case Retired(request=number):
@@ -274,13 +278,6 @@ class SchedulerProcess:
                     self._waiting[number].set_result(message)
                 return
         self._took(message)
-
-    def _listens(self, started: SchedulerStarted) -> None:
-        """Keep its port, for one that may have to take its place."""
-        self.started, self._port = started, started.port
-        self.address, self.dashboard = f"tls://{LOOPBACK}:{started.port}", started.dashboard
-        dashboard = f", dashboard {started.dashboard}" if started.dashboard else ""
-        self._tell(Severity.INFO, "scheduler", "started", f"port {started.port}{dashboard}")
 
     def _end(self, child: SchedulerChild) -> None:
         """Fail what waits for it, and start another one where that may help."""

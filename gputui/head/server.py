@@ -5,7 +5,6 @@ lines are left out and counted, and past all bounds it is disconnected.
 """
 
 import asyncio
-import contextlib
 import logging
 import os
 import socket
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from gputui.errors import ProtocolError
-from gputui.process.background import Background
+from gputui.process.background import Background, within
 from gputui.protocol.frontend import Attach, Attached, FromFrontend, ToFrontend, refusal, refused
 from gputui.protocol.streams import ByteStream, SocketStream
 from gputui.protocol.typed_codec import TypedChannel, decode
@@ -29,6 +28,9 @@ ATTACH_S = 10.0
 """How long a connection may take to say who it is."""
 LINE_BYTES = 3 * 2**19
 """Largest message of a frontend: a hosts file, the result of a run."""
+
+PEER = struct.Struct("3i")
+"""A process id, its user, its group."""
 
 FrontendChannel = TypedChannel[ToFrontend, FromFrontend]
 Answering = Coroutine[Any, Any, ToFrontend] | None
@@ -45,11 +47,8 @@ class FrontendConnection:
         self.session = replace(attach.session, attached_at=time.time())
         self.snapshots = attach.snapshots
         self.channel = channel
+        self.send = channel.send
         self.gone = asyncio.Event()
-
-    def send(self, message: ToFrontend) -> None:
-        """Send a message without waiting."""
-        self.channel.send(message)
 
     async def part(self, last: ToFrontend, bound_s: float) -> None:
         """Send the last message, and close once the frontend has, or after `bound_s`.
@@ -57,9 +56,7 @@ class FrontendConnection:
         If the head closed first, a frontend that is writing would lose unread messages.
         """
         self.send(last)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(bound_s):
-                await self.gone.wait()
+        await within(bound_s, self.gone.wait())
         await self.channel.close(0.0)
 
 
@@ -140,7 +137,5 @@ class FrontendServer:
 
 def _peer(connected: socket.socket) -> int:
     """Return the pid of the process at the other end. Source: unix(7), SO_PEERCRED."""
-    size = struct.calcsize("3i")
-    credentials = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
-    pid: int = struct.unpack("3i", credentials)[0]
-    return pid
+    credentials = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size)
+    return int(PEER.unpack(credentials)[0])

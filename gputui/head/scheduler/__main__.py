@@ -12,13 +12,15 @@ import os
 from typing import TYPE_CHECKING
 
 from gputui.engine import dask_settings
-from gputui.process.background import Background
+from gputui.process.background import Background, within
 from gputui.process.lifetime import die_with, dump_no_core, raise_file_limit
 from gputui.process.search_path import add_task_path
 from gputui.protocol.shared import DUMP_SIGNAL
 
 if TYPE_CHECKING:
     from gputui.head.scheduler.scheduler import Reporter, Scheduler
+
+CLOSE_S = 1.0
 
 
 def main() -> None:
@@ -38,7 +40,7 @@ async def _run(output_descriptor: int) -> None:
     import dask.config
 
     from gputui.engine import tls
-    from gputui.head.scheduler.scheduler import HeadChannel, Reporter, Scheduler, close_quickly
+    from gputui.head.scheduler.scheduler import HeadChannel, Reporter, Scheduler
     from gputui.protocol.scheduler import ConfigureScheduler, SchedulerStarted, ToScheduler
     from gputui.protocol.streams import SocketStream
 
@@ -67,7 +69,8 @@ async def _run(output_descriptor: int) -> None:
     where = f"{scheme}://127.0.0.1:{dashboard.port}/status" if dashboard else ""
     channel.send(SchedulerStarted(os.getpid(), scheduler.port, where))
     await _serve(scheduler, Reporter(scheduler, channel), config.report_interval_s)
-    await close_quickly(scheduler)
+    # Anything left ends with the process.
+    await within(CLOSE_S, scheduler.close(reason="the cluster stops"))
 
 
 def _unstarted(port: int, error: RuntimeError) -> str:

@@ -9,11 +9,10 @@ cross-site WebSockets); its Host or Origin gives it away.
 """
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -323,13 +322,6 @@ class Reporter:
                 logger.exception("the scheduler could not forget %s", address)
 
 
-async def close_quickly(scheduler: Scheduler, bound_s: float = 1.0) -> None:
-    """Close the scheduler; anything left ends with the process."""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(bound_s):
-            await scheduler.close(reason="the cluster stops")
-
-
 MAX_GROUPS = 500
 """Those at work come first, then the newest."""
 MAX_UNRUNNABLE = 2_000
@@ -379,7 +371,8 @@ def _worker(
 ) -> WorkerCounts:
     """Count a worker; one that has been quiet for less than the bound is not silent."""
     metrics = state.metrics
-    device = metrics.get("gputui", {})
+    device, tasks = metrics.get("gputui", {}), metrics.get("task_counts", {})
+    waits_for_others = bool(tasks.get("flight") or tasks.get("fetch"))
     first = running[0] if running else None
     ran_s = state.executing.get(first) if first is not None else None
     return WorkerCounts(
@@ -395,14 +388,9 @@ def _worker(
         current_task=first.prefix.name if first is not None else None,
         task_since=None if ran_s is None else round(state.last_seen - ran_s, 1),
         silent_s=quiet_s if quiet_s >= bound_s else 0.0,
-        fetching=_fetching(metrics.get("task_counts", {})),
+        fetching=waits_for_others and not tasks.get("executing"),
         moved=tuple((Way(way), size) for way, size in device.get("moved", {}).items()),
     )
-
-
-def _fetching(counts: Mapping[str, int]) -> bool:
-    """Return whether a worker with these tasks, by state, waits for results of others."""
-    return not counts.get("executing") and bool(counts.get("flight") or counts.get("fetch"))
 
 
 def _groups(scheduler: Scheduler, executing: Counter[TaskGroup]) -> tuple[TaskGroupStatus, ...]:
