@@ -41,9 +41,15 @@ encoding it is part of that pause."""
 HISTORY_AFTER_S = 0.2
 """Delay before the history: the frontend draws the present state first."""
 RECORDED_ELSEWHERE = frozenset(
-    {AlarmKind.FAILED, AlarmKind.SILENT, AlarmKind.CRASHED, AlarmKind.CRASH_LOOP}
+    {
+        AlarmKind.SCHEDULER_LOST,
+        AlarmKind.FAILED,
+        AlarmKind.SILENT,
+        AlarmKind.CRASHED,
+        AlarmKind.CRASH_LOOP,
+    }
 )
-"""What is an event of a host or a worker itself is not recorded twice."""
+"""What is an event of the scheduler, a host or a worker itself is not recorded twice."""
 
 
 class ClusterView:

@@ -11,7 +11,14 @@ from enum import StrEnum
 
 from gputui.model.readings import DeviceReading, Owner, recent_xid, seems_to_hang
 from gputui.model.slots import Slot, SlotState
-from gputui.model.snapshot import AWAY, ClusterState, HostState, Snapshot, WorkerState
+from gputui.model.snapshot import (
+    AWAY,
+    ClusterState,
+    HostState,
+    SchedulerState,
+    Snapshot,
+    WorkerState,
+)
 
 OTHER, IDLE = Owner.OTHER, SlotState.IDLE
 MEMORY_FULL = 0.95
@@ -21,6 +28,7 @@ CLEARED_AFTER_S = 5.0
 class AlarmKind(StrEnum):
     """The kinds of alarms."""
 
+    SCHEDULER_LOST = "scheduler lost"
     FAILED = "host failed"
     NO_WORKERS = "no worker is up"
     LOST = "GPU lost"
@@ -49,6 +57,7 @@ RAISED_AFTER_S = {
 """How long a condition holds before it is an alarm; at once where it is not named."""
 SERIOUS = frozenset(
     {
+        AlarmKind.SCHEDULER_LOST,
         AlarmKind.FAILED,
         AlarmKind.NO_WORKERS,
         AlarmKind.LOST,
@@ -68,7 +77,7 @@ class Alarm:
     """A condition that needs attention."""
 
     subject: str
-    """A slot's key, a host's name, or "cluster"."""
+    """A slot's key, a host's name, "scheduler" or "cluster"."""
     kind: AlarmKind
     since: float
     held_at: float
@@ -113,6 +122,9 @@ class Alarms:
 
 
 def _conditions(snapshot: Snapshot, slots: Iterable[Slot]) -> Iterator[tuple[str, AlarmKind]]:
+    came_up = snapshot.state is ClusterState.RUNNING
+    if came_up and snapshot.scheduler.state in (SchedulerState.LOST, SchedulerState.STARTING):
+        yield "scheduler", AlarmKind.SCHEDULER_LOST
     silent = dict.fromkeys(host.name for host in snapshot.hosts if host.state in AWAY)
     for name in silent:
         yield name, AlarmKind.SILENT

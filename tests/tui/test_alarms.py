@@ -7,7 +7,14 @@ import pytest
 from gputui.model.alarms import AlarmKind, Alarms
 from gputui.model.readings import DeviceProcess, Owner
 from gputui.model.slots import slots_of
-from gputui.model.snapshot import HostState, Snapshot, WorkerState
+from gputui.model.snapshot import (
+    ClusterState,
+    HostState,
+    SchedulerState,
+    SchedulerStatus,
+    Snapshot,
+    WorkerState,
+)
 from gputui.tui.rendering import whole_fields
 from gputui.tui.watched import Watched
 from gputui.tui.widgets.bars import status_line, trouble_lines
@@ -100,6 +107,18 @@ def test_workers_that_start_for_the_first_time_are_no_alarm_yet_not_green_either
     again = replace(here, workers=tuple(replace(each, restarts=1) for each in starting))
     found = kinds(Alarms(), again, replace(again, taken_at=EPOCH + 9))
     assert found == [AlarmKind.NO_WORKERS]
+
+
+def test_a_scheduler_that_died_comes_before_the_workers_that_it_took_along() -> None:
+    crashed = worker(state=WorkerState.CRASHED, reason="it was closed by the scheduler")
+    here = snapshot(host("h", device()), workers=(crashed,))
+    again = replace(here, scheduler=SchedulerStatus(SchedulerState.STARTING))
+    watched = Watched()
+    watched.take(again)
+    first, second = text(trouble_lines(watched, 100, 2))
+    assert first.startswith(" ✖ scheduler  scheduler lost")
+    assert second.startswith(" ✖ h:gpu0  worker crashed")
+    assert kinds(Alarms(), replace(again, state=ClusterState.STARTING)) == [AlarmKind.CRASHED]
 
 
 def test_a_cluster_with_a_failed_host_is_not_green() -> None:
