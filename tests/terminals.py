@@ -1,21 +1,13 @@
-"""Real terminals for tests: tmux's, whose screen is read as text; a pty, whose bytes are; and one
-whose bytes a terminal interprets that is not the screen's own work.
-
-tmux runs as a server of its own for each test, on a socket in a folder of its own; only that
-server is ended.
+"""Real terminals for tests: a pty whose bytes are read, or one whose bytes a terminal interprets
+that is not the screen's own work.
 """
 
 import contextlib
 import os
 import pty
-import re
 import select
-import shutil
 import signal
 import struct
-import subprocess
-import sys
-import tempfile
 import termios
 import time
 from collections.abc import Callable, Mapping
@@ -28,100 +20,7 @@ import pyte
 
 BOUND_S = 60.0
 STEP_S = 0.05
-KEEP_STATUS = '"$@"; echo $? > "$0"'
-"""A shell's: run what follows, and write how it ended. (tmux 3.3 itself loses that at times.)"""
-STAYING = (
-    *("set-option", "-s", "exit-empty", "off", ";"),
-    *("set-option", "-g", "remain-on-exit", "on"),
-)
-"""What is seen stays when its command has ended, however soon that is."""
 TERMINAL = {"TERM": "xterm-256color", "COLORTERM": "truecolor"}
-
-
-@dataclass
-class Tmux:
-    """A tmux server; each command runs in a session, that is in a terminal, of its own."""
-
-    folder: Path
-    terminals: int = 0
-
-    def run(self, *words: str) -> str:
-        """Have the server do something, and return what it prints."""
-        command = ["tmux", "-S", str(self.folder / "tmux"), "-f", "/dev/null", *words]
-        done = subprocess.run(
-            command, env=dict(os.environ), capture_output=True, text=True, timeout=BOUND_S
-        )  # with the environment named: readline puts COLUMNS into the one that is inherited
-        assert done.returncode == 0, f"tmux {' '.join(words)}: {done.stderr}"
-        return done.stdout
-
-    def open(
-        self, *arguments: str, env: Mapping[str, str], cells: tuple[int, int] = (100, 30)
-    ) -> "Window":
-        """Run `gputui` with these arguments in a new terminal of so many columns and lines."""
-        self.terminals += 1
-        name, (columns, lines) = f"t{self.terminals}", cells
-        variables = [word for pair in env.items() for word in ("-e", "=".join(pair))]
-        size = ["-x", str(columns), "-y", str(lines)]
-        command = [sys.executable, "-m", "gputui", *arguments]
-        keeping = ["sh", "-c", KEEP_STATUS, str(self.folder / f"{name}.status")]
-        session = ["new-session", "-d", "-s", name, *size, *variables, *keeping, *command]
-        self.run("start-server", ";", *STAYING, ";", *session)
-        return Window(self, name)
-
-    def end(self) -> None:
-        """End the server, and with it all terminals."""
-        with contextlib.suppress(AssertionError):
-            self.run("kill-server")
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-
-@dataclass
-class Window:
-    """A terminal in tmux with the screen in it."""
-
-    tmux: Tmux
-    name: str
-
-    @property
-    def text(self) -> str:
-        return self.tmux.run("capture-pane", "-p", "-t", self.name)
-
-    @property
-    def everything(self) -> str:
-        return self.tmux.run("capture-pane", "-p", "-S", "-", "-t", self.name)
-
-    def press(self, keys: str, *texts: str) -> None:
-        """Press keys by tmux's names (`Down Enter C-p q`), and wait until all texts are seen."""
-        self.tmux.run("send-keys", "-t", self.name, *keys.split())
-        self.sees(*texts)
-
-    def type(self, text: str, *texts: str) -> None:
-        """Type a text, and wait until all texts are seen."""
-        self.tmux.run("send-keys", "-t", self.name, "-l", text)
-        self.sees(*texts)
-
-    def sees(self, *texts: str) -> None:
-        wait(lambda: all(text in self.text for text in texts), f"{texts} in\n", lambda: self.text)
-
-    def finds(self, pattern: str) -> str:
-        found: list[str] = []
-        wait(
-            lambda: found.extend(re.findall(pattern, self.text)) or found,
-            f"{pattern} in\n",
-            lambda: self.text,
-        )
-        return found[0]
-
-    def close(self) -> None:
-        """Close the terminal under the screen, as when a connection breaks."""
-        self.tmux.run("kill-session", "-t", self.name)
-
-    @property
-    def exit_status(self) -> int:
-        """How the command ended; waits for that."""
-        status = self.tmux.folder / f"{self.name}.status"
-        wait(lambda: status.exists() and status.read_text(), "an end in\n", lambda: self.text)
-        return int(status.read_text())
 
 
 @dataclass
@@ -212,6 +111,20 @@ class Emulated(Pty):
     def sees(self, *texts: str) -> None:
         self._until(lambda: all(text in self.text for text in texts), f"{texts} in\n")
 
+    def press(self, keys: str, *texts: str) -> None:
+        """Send what a terminal sends for some keys, and wait until all texts are seen."""
+        self.type(keys.encode())
+        self.sees(*texts)
+
+    @property
+    def exit_status(self) -> int:
+        """How the command ended; waits for that, and shows what it printed last."""
+        ended = os.WEXITED | os.WNOWAIT | os.WNOHANG
+        self._until(lambda: os.waitid(os.P_PID, self.pid, ended), "an end in\n")
+        while self.read():
+            pass
+        return self.close()
+
     def sees_not(self, text: str) -> None:
         self._until(lambda: text not in self.text, f"no {text} in\n")
 
@@ -221,11 +134,6 @@ class Emulated(Pty):
             return holds()
 
         wait(held, what, lambda: self.text)
-
-
-def new_tmux() -> Tmux:
-    """Return a server that starts with its first terminal."""
-    return Tmux(Path(tempfile.mkdtemp(prefix="gt-")))
 
 
 def wait(holds: Callable[[], object], what: str, seen: Callable[[], str] = lambda: "") -> None:

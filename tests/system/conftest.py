@@ -16,7 +16,9 @@ from typing import Any, TypeVar
 import pytest
 
 from gputui.cli import run_command
+from tests import fakes
 from tests.processes import command_of, marked
+from tests.terminals import Emulated
 
 GONE_S = 20
 """Within so long nothing of a dead cluster may be left."""
@@ -39,6 +41,7 @@ class Command:
     before: tuple[str, ...] = ()
     """Words of a command that starts another one."""
     started: list["subprocess.Popen[str]"] = field(default_factory=list)
+    screens: list[Emulated] = field(default_factory=list)
 
     def words(self, *arguments: str) -> list[str]:
         return [*self.before, sys.executable, "-m", "gputui", *arguments]
@@ -59,6 +62,11 @@ class Command:
         )
         self.started.append(process)
         return process
+
+    def open(self, *arguments: str, **env: str) -> Emulated:
+        """Start the command in a terminal of its own."""
+        self.screens.append(Emulated.start(*self.words(*arguments), env={**self.env, **env}))
+        return self.screens[-1]
 
     def __call__(
         self, *arguments: str, timeout_s: float = 90
@@ -118,6 +126,8 @@ class Command:
 
     def end(self) -> None:
         """End what was started and has not ended."""
+        for screen in self.screens:
+            screen.kill()
         for process in self.started:
             process.send_signal(signal.SIGINT)
         for process in self.started:
@@ -152,6 +162,13 @@ def gputui(tmp_path: Path) -> Iterator[Command]:
     """The command, with a state and a runtime folder of its own; nothing of it may be left."""
     with a_command(tmp_path) as command:
         yield command
+
+
+@pytest.fixture
+def four_gpus(gputui: Command) -> None:
+    """Have the command find four made-up GPUs on this machine."""
+    gputui.env["PYTHONPATH"] = str(Path(fakes.__file__).parent)
+    gputui.env["GPUTUI_FAKE_NVML"] = json.dumps({"gpus": 4})
 
 
 @pytest.fixture

@@ -3,16 +3,7 @@
 A module of tests says `lab = running_lab`, and all its tests share the cluster.
 """
 
-import contextlib
-import fcntl
-import io
 import json
-import os
-import pty
-import re
-import subprocess
-import sys
-import termios
 from collections.abc import Iterator
 from typing import Any
 
@@ -59,42 +50,3 @@ def preset(command: Command, code: str, name: str = "mine", more: str = "") -> s
         f"{code}\nPRESET = Preset({name!r}, 'for a test', (), compute{more})\n"
     )
     return f"./{name}.py:PRESET"
-
-
-@contextlib.contextmanager
-def in_a_terminal(
-    command: Command, *arguments: str, stdin: int | None = None
-) -> Iterator[tuple["subprocess.Popen[bytes]", io.FileIO]]:
-    """Run the command in the foreground of a terminal; yield it, and what a person has of it."""
-    ours, its = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "gputui", *arguments],
-        stdin=its if stdin is None else stdin,
-        stdout=its,
-        stderr=its,
-        cwd=command.folder,
-        env={**os.environ, **command.env, "TERM": "xterm", "COLUMNS": "80", "LINES": "24"},
-        start_new_session=True,
-        preexec_fn=lambda: fcntl.ioctl(1, termios.TIOCSCTTY, 0),
-    )
-    os.close(its)
-    with os.fdopen(ours, "r+b", buffering=0) as terminal:
-        try:
-            yield process, terminal
-        finally:
-            process.kill()
-            process.wait()
-
-
-MOVE = re.compile(rb"\x1b\[\d+;\d+H")
-
-
-def shown(terminal: io.FileIO, last: bytes) -> bytes:
-    """Return what a terminal shows up to these words.
-
-    Blanks that stand there already are not sent again: the cursor moves over them.
-    """
-    seen = b""
-    while last not in seen and last not in MOVE.sub(b" ", seen):
-        seen += terminal.read(1000)
-    return seen

@@ -9,7 +9,6 @@ import signal
 import site
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -21,12 +20,13 @@ import gputui as gputui_package
 from gputui.client.remote_head import RemoteHead
 from gputui.errors import UsageError
 from gputui.fleet.stages import Question
-from tests.processes import processes_of
+from tests.processes import lives, processes_of
 from tests.sshd import AsyncsshServer, Namespaces, SshHost, SshHosts, free_port, wait_for_ssh
 from tests.system import hang
 from tests.system.conftest import BOUND_S, GONE_S, Command, a_command, found, wait_until
-from tests.system.lab import HERE, in_a_terminal, shown
+from tests.system.lab import HERE
 from tests.system.parts import parts_of
+from tests.terminals import Emulated
 
 
 class There:
@@ -120,16 +120,16 @@ def test_a_name_that_means_nothing_there_is_refused_in_words(
 def test_the_screen_shows_it_and_comes_back_when_the_connection_was_cut(
     there: There, openssh_hosts: SshHosts
 ) -> None:
-    with in_a_terminal(there.gputui, "attach", there.name) as (process, terminal):
-        shown(terminal, b"cpu1")
-        terminal.write(b"q")
-        shown(terminal, f"{there.name} comes back".encode())
-        terminal.write(b"c")
-        before = sessions(openssh_hosts)
-        for pid in before:
-            os.kill(pid, signal.SIGKILL)
-        found(lambda: sessions(openssh_hosts) - before)
-        assert process.poll() is None
+    terminal = there.gputui.open("attach", there.name)
+    terminal.sees("cpu1")
+    terminal.press("q", f"{there.name} comes back")
+    terminal.press("c")
+    before = sessions(openssh_hosts)
+    for pid in before:
+        os.kill(pid, signal.SIGKILL)
+    found(lambda: sessions(openssh_hosts) - before)
+    assert lives(terminal.pid)
+    terminal.kill()
     assert parts_of(str(there.connection_file["cluster_id"]))["worker"]
 
 
@@ -243,19 +243,18 @@ def test_a_network_that_is_silent_is_a_screen_that_comes_back_and_a_cluster_that
     name = f"{host.name}:frozen"
     gputui.ok("up", HERE, "--name", "frozen", "--on", host.name)
     try:
-        with in_a_terminal(gputui, "attach", name) as (process, terminal):
-            shown(terminal, b"cpu1")
-            before = sessions(namespace_hosts)
-            namespace_hosts.cut(host)
-            try:
-                shown(terminal, b"goes on there")
-                wait_until(lambda: not [*gputui.runtime.rglob("remote-*")])  # it is given up
-            finally:
-                namespace_hosts.mend(host)
-            back_at = time.monotonic()
-            found(lambda: sessions(namespace_hosts) - before)
-            print(f"reached again {time.monotonic() - back_at:.1f} s after the network was back")
-            assert process.poll() is None
+        terminal = gputui.open("attach", name)
+        terminal.sees("cpu1")
+        before = sessions(namespace_hosts)
+        namespace_hosts.cut(host)
+        try:
+            terminal.sees("goes on there")
+            wait_until(lambda: not [*gputui.runtime.rglob("remote-*")])  # it is given up
+        finally:
+            namespace_hosts.mend(host)
+        found(lambda: sessions(namespace_hosts) - before)
+        assert lives(terminal.pid)
+        terminal.kill()
         assert gputui("ls", host.name).stdout.splitlines()[1].split()[:3] == ["frozen", "2", "1"]
     finally:
         stopped = gputui("down", name)
@@ -263,63 +262,49 @@ def test_a_network_that_is_silent_is_a_screen_that_comes_back_and_a_cluster_that
 
 
 @pytest.fixture
-def login(start_asyncssh: Callable[..., AsyncsshServer]) -> AsyncsshServer:
-    """A machine that wants a password."""
-    return start_asyncssh("login", lets_in=False, passwords={getpass.getuser(): "secret"})
-
-
-@pytest.fixture
-def asking(gputui: Command, login: AsyncsshServer, ssh_folder: SshHosts) -> Command:
-    """The command, where the host key of `login` is not known."""
+def login(
+    gputui: Command, start_asyncssh: Callable[..., AsyncsshServer], ssh_folder: SshHosts
+) -> AsyncsshServer:
+    """A machine that wants a password, and whose host key is not known."""
+    server = start_asyncssh("login", lets_in=False, passwords={getpass.getuser(): "secret"})
     ssh_folder.known_hosts.write_text("")
     gputui.env |= ssh_folder.environment
-    return gputui
+    return server
 
 
-def test_a_screen_elsewhere_asks_for_host_key_and_password_as_hosts_do(asking: Command) -> None:
-    with in_a_terminal(asking, "attach", "login:lab") as (process, terminal):
-        assert b"SHA256:" in shown(terminal, b"[y/N]:")
-        terminal.write(b"y\n")
-        shown(terminal, f"{getpass.getuser()}@login: Password: ".encode())
-        terminal.write(b"secret\n")
-        shown(terminal, b"no cluster ")  # the server is of this machine, where others may run
-        assert process.wait(BOUND_S) == 2
+def logged_in(gputui: Command, then: str) -> Emulated:
+    """Return a terminal with a screen of which all questions were answered."""
+    terminal = gputui.open("attach", "login:lab")
+    terminal.sees("SHA256:", "[y/N]:")
+    terminal.press("y\n", f"{getpass.getuser()}@login: Password: ")
+    terminal.press("secret\n", then)
+    return terminal
+
+
+@pytest.mark.usefixtures("login")
+def test_a_screen_elsewhere_asks_for_host_key_and_password_as_hosts_do(gputui: Command) -> None:
+    terminal = logged_in(gputui, "no cluster ")  # of this machine, where others may run
+    assert terminal.exit_status == 2
 
 
 @pytest.mark.slow
 def test_a_screen_whose_login_asks_again_shows_the_question_and_comes_back(
-    asking: Command, login: AsyncsshServer
+    gputui: Command, login: AsyncsshServer
 ) -> None:
-    there = replace(asking, env={**asking.env, "XDG_RUNTIME_DIR": str(login.hosts.folder)})
+    there = replace(gputui, env={**gputui.env, "XDG_RUNTIME_DIR": str(login.hosts.folder)})
     there.ok("up", HERE, "--name", "lab")
     try:
-        with in_a_terminal(asking, "attach", "login:lab") as (process, terminal):
-            shown(terminal, b"[y/N]:")
-            terminal.write(b"y\n")
-            shown(terminal, b"Password: ")
-            terminal.write(b"secret\n")
-            shown(terminal, b"cpu1")
-            login.drop_connections()
-            shown(terminal, b"login: password")
-            shown(terminal, b"[escape] later")
-            logins = login.logins
-            terminal.write(b"\x1b")
-            shown(terminal, b"A answers what its machine asks")
-            terminal.write(b"A")
-            shown(terminal, b"[enter] answer")
-            assert login.logins == logins  # the question was kept, and none was made for it
-            terminal.write(b"secret\r")
-            found(lambda: [*asking.runtime.rglob("remote-*.sock")])
-            assert there("--attach", "lab", "--run", "smoke").returncode == 0
-            terminal.write(b"5")
-            shown(terminal, b"smoke")
-            terminal.write(b"q")
-            shown(terminal, b"leave it running")
-            terminal.write(b"l")
-            assert process.wait(BOUND_S) == 0
+        terminal = logged_in(gputui, "cpu1")
+        login.drop_connections()
+        terminal.sees("login: password", "[escape] later")
+        terminal.type(b"secret\r")
+        found(lambda: [*gputui.runtime.rglob("remote-*.sock")])
+        terminal.sees_not("[escape] later")
+        terminal.press("q", "leave it running")
+        terminal.press("l")
+        assert terminal.exit_status == 0
     finally:
-        stopped = there("down", "lab")
-    assert stopped.returncode == 0, stopped.stderr
+        there.ok("down", "lab")
 
 
 async def test_a_passphrase_is_asked_for_once_however_often_the_connection_is_lost(
@@ -339,13 +324,6 @@ async def test_a_passphrase_is_asked_for_once_however_often_the_connection_is_lo
             await head.reach()
         await head.close()  # as a lost connection
     assert asked == ["passphrase"]
-
-
-def test_a_question_of_ssh_may_be_interrupted(asking: Command) -> None:
-    with in_a_terminal(asking, "attach", "login:lab") as (process, terminal):
-        shown(terminal, b"[y/N]:")
-        terminal.write(b"\x03")
-        assert process.wait(BOUND_S) == 130
 
 
 @pytest.mark.slow

@@ -1,27 +1,17 @@
 """`--exec`: any program on free GPUs, as a user runs it, on this machine and over SSH."""
 
 import json
-import os
-import pty
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from tests import fakes
 from tests.system.conftest import Command, wait_until
 from tests.system.test_sharing import gpus, holding
 
-
-@pytest.fixture
-def gputui(gputui: Command) -> Command:
-    """The command on a machine with four made-up GPUs."""
-    gputui.env["PYTHONPATH"] = str(Path(fakes.__file__).parent)
-    gputui.env["GPUTUI_FAKE_NVML"] = json.dumps({"gpus": 4})
-    return gputui
+pytestmark = pytest.mark.usefixtures("four_gpus")
 
 
 RANK = "import os, sys; print(os.environ['RANK'], os.environ['CUDA_VISIBLE_DEVICES'])"
@@ -185,20 +175,10 @@ def test_a_program_on_a_running_cluster_starts_in_the_folder_of_its_command(
 @pytest.mark.slow
 def test_a_terminal_is_passed_through(gputui: Command) -> None:
     code = "import os; print(os.isatty(0)); print(input('name? ')[::-1])"
-    pid, terminal = pty.fork()
-    if not pid:
-        words = ["-m", "gputui", "--exec", "--tty", "--quiet", "--", sys.executable, "-c", code]
-        os.execvpe(sys.executable, [sys.executable, *words], {**os.environ, **gputui.env})
-    seen = b""
-    end = time.monotonic() + 30
-    while b"name? " not in seen and time.monotonic() < end:
-        seen += os.read(terminal, 1000)
-    os.write(terminal, b"abc\r")
-    while b"cba" not in seen and time.monotonic() < end:
-        seen += os.read(terminal, 1000)
-    assert b"True" in seen and b"cba" in seen
-    os.close(terminal)
-    os.waitpid(pid, 0)
+    terminal = gputui.open("--exec", "--tty", "--quiet", "--", sys.executable, "-c", code)
+    terminal.sees("True", "name? ")
+    terminal.press("abc\r", "cba")
+    assert terminal.exit_status == 0
 
 
 def test_a_reader_that_goes_away_ends_the_program_as_a_pipe_does(gputui: Command) -> None:

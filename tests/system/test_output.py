@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.system.conftest import BOUND_S, Command, wait_until
-from tests.system.lab import in_a_terminal, last_run, log_of_last_run, preset, running_lab, shown
+from tests.system.lab import last_run, log_of_last_run, preset, running_lab
 
 lab = running_lab
 
@@ -48,10 +48,10 @@ def test_a_terminal_that_is_not_utf_8_gets_result_and_figure_in_ascii(lab: Comma
 
 
 def test_in_a_terminal_bars_stand_still_above_the_result_and_its_figure(lab: Command) -> None:
-    with in_a_terminal(lab, *SVD) as (_, terminal):
-        printed = shown(terminal, b"svd on 2 workers").decode()
-    bars, _, result = printed.partition("singular values")
-    assert "asking workers" in bars and "━" in bars
+    terminal = lab.open(*SVD)
+    terminal.sees("svd on 2 workers")
+    bars, _, result = terminal.text.partition("singular values")
+    assert "two passes" in bars and "━" in bars
     assert "┤" in result and "━" not in result
 
 

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from gputui.protocol.connection_file import find_cluster
 from gputui.protocol.frontend import CancelRun
 from tests.sshd import SshHosts
 from tests.system.conftest import BOUND_S, Command, wait_until
-from tests.system.lab import HERE, in_a_terminal, last_run, log_of_last_run, running_lab, shown
+from tests.system.lab import HERE, last_run, log_of_last_run, running_lab
 from tests.system.parts import cluster_of, parts_of
 
 lab = running_lab
@@ -300,14 +301,13 @@ COUNTS = (
 def test_in_a_terminal_a_script_is_interrupted_once(lab: Command, way: str) -> None:
     other = "other input" in way
     lines = (line.replace("input()", "'typed'") if other else line for line in COUNTS)
+    before = ("/bin/sh", "-c", 'exec "$@" < /dev/null', "sh") if other else ()
     run = ("--run", written(lab.folder / "mine.py", *lines), "--quiet")
-    stdin = subprocess.DEVNULL if other else None
-    with in_a_terminal(lab, "--attach", "lab", *run, stdin=stdin) as (process, terminal):
-        terminal.write(b"typed\n")
-        shown(terminal, b"at work typed")
-        terminal.write(b"\x03") if "key" in way else process.terminate()
-        assert b"told 1 times" in shown(terminal, b"times")
-        assert process.wait(BOUND_S) == 130
+    terminal = replace(lab, before=before).open("--attach", "lab", *run)
+    terminal.press("typed\n", "at work typed")
+    terminal.type(b"\x03") if "key" in way else os.kill(terminal.pid, signal.SIGTERM)
+    assert terminal.exit_status == 130
+    assert "told 1 times" in terminal.text
 
 
 @pytest.mark.slow

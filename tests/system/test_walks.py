@@ -3,15 +3,12 @@
 import json
 import os
 import re
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests import fakes, tracing
 from tests.system.conftest import Command
-from tests.terminals import Tmux, new_tmux
 
 TOPIC = Path(__file__).parent.parent.parent / "gputui" / "help" / "how-it-works.md"
 STEP = re.compile(r"^\d+\. `(gputui/\S+\.py)` `(\S+)`", re.M)
@@ -37,17 +34,7 @@ def compute(job: Job) -> Outcome:
 PRESET = Preset("fails", "Fail.", (), compute)
 """
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not shutil.which("tmux"), reason="tmux is not installed"),
-]
-
-
-@pytest.fixture
-def tmux() -> Iterator[Tmux]:
-    server = new_tmux()
-    yield server
-    server.end()
+pytestmark = pytest.mark.slow
 
 
 def walks() -> dict[str, list[tuple[str, str]]]:
@@ -67,7 +54,7 @@ def test_a_walk_is_short(title: str) -> None:
     assert 3 < len({file for file, _ in steps}) <= files and len(steps) <= functions
 
 
-def test_every_step_of_the_walks_is_called(gputui: Command, tmux: Tmux, tmp_path: Path) -> None:
+def test_every_step_of_the_walks_is_called(gputui: Command, tmp_path: Path) -> None:
     notes = tmp_path / "notes"
     notes.mkdir()
     folders = [str(Path(module.__file__).parent) for module in (tracing, fakes)]
@@ -77,15 +64,15 @@ def test_every_step_of_the_walks_is_called(gputui: Command, tmux: Tmux, tmp_path
     (gputui.folder / "mine.py").write_text(FAILS)
     hosts = "localhost gpus=none workers=2 nthreads=1 memory=1GiB"
     assert gputui("up", hosts, "--name", "lab", "--workers", "1").returncode == 0
-    screen = tmux.open("attach", "lab", env=gputui.env)
+    screen = gputui.open("attach", "lab")
     screen.sees("workers 1/1", "cpu0")
     screen.press("+", "start 1")
-    screen.type("y", "workers 2/2", "cpu1")
+    screen.press("y", "workers 2/2", "cpu1")
     run = "--attach", "lab", "--quiet", "--run"
     assert gputui(*run, "svd", "-p", "rows=20000", "-p", "cols=50").returncode == 0
     assert gputui(*run, f"{gputui.folder}/mine.py:PRESET").returncode == 1
     screen.press("6", "fails")
-    screen.press("Enter", "boom")
+    screen.press("\r", "boom")
     gputui("down", "lab")
     lines = [line for path in notes.iterdir() for line in path.read_text().splitlines()]
     called = {(line.split()[1], line.split()[2]) for line in lines}

@@ -5,8 +5,7 @@ import urllib.request
 
 import pytest
 
-from tests.system.conftest import BOUND_S, Command
-from tests.system.lab import in_a_terminal, shown
+from tests.system.conftest import Command
 
 HERE = "localhost gpus=none workers=1 nthreads=1 memory=1GiB"
 
@@ -23,7 +22,7 @@ def test_where_the_dashboard_is_served_is_told(gputui: Command) -> None:
 
 
 def test_an_unknown_theme_is_refused_before_anything_starts(gputui: Command) -> None:
-    with in_a_terminal(gputui, "--theme", "nope") as (process, terminal):
-        assert b"known: " in shown(terminal, b"and Textual's own")
-        assert process.wait(BOUND_S) == 2
+    terminal = gputui.open("--theme", "nope")
+    terminal.sees("known: ", "and Textual's own")
+    assert terminal.exit_status == 2
     assert gputui("ls").stdout == ""

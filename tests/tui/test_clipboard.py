@@ -3,11 +3,11 @@
 import os
 import shutil
 import subprocess
+import tempfile
 
 import pytest
 
 from gputui.tui.terminal import refuses_copies
-from tests.terminals import new_tmux
 from tests.tui.build import device, host, snapshot, worker
 from tests.tui.still import Still, press, showing
 
@@ -39,11 +39,12 @@ async def test_a_terminal_that_takes_no_copies_is_said_to(monkeypatch: pytest.Mo
 @pytest.mark.skipif(not shutil.which("tmux"), reason="tmux is not installed")
 @pytest.mark.parametrize(("setting", "taken"), [("on", True), ("external", False), ("off", False)])
 def test_tmux_is_asked_whether_it_takes_copies(setting: str, taken: bool) -> None:
-    server = new_tmux()
-    try:
-        server.run("new-session", "-d", "cat", ";", "set", "-s", "set-clipboard", setting)
-        environ = {**os.environ, "TMUX": f"{server.folder / 'tmux'},1,0", "TERM": "tmux-256color"}
-        assert (refuses_copies(environ) == "") is taken
-    finally:
-        subprocess.run(["tmux", "-S", server.folder / "tmux", "kill-server"], check=False)
-        server.end()
+    with tempfile.TemporaryDirectory(prefix="gt-") as folder:
+        server = ["tmux", "-S", f"{folder}/tmux", "-f", "/dev/null"]
+        session = ["new-session", "-d", "cat", ";", "set", "-s", "set-clipboard", setting]
+        subprocess.run([*server, *session], check=True)
+        try:
+            environ = {**os.environ, "TMUX": f"{folder}/tmux,1,0", "TERM": "tmux-256color"}
+            assert (refuses_copies(environ) == "") is taken
+        finally:
+            subprocess.run([*server, "kill-server"], check=False)
