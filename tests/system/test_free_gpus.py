@@ -12,7 +12,9 @@ import pytest
 from tests import fakes
 from tests.sshd import Namespaces
 from tests.system.conftest import Command, wait_until
-from tests.system.test_sharing import UUID, gpus, gputui, holding  # noqa: F401
+from tests.system.test_sharing import UUID, gpus, holding
+
+pytestmark = pytest.mark.usefixtures("four_gpus")
 
 SCRIPT = """
 from dask.distributed import Client
@@ -29,13 +31,13 @@ def script(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_a_run_takes_free_gpus_only(gputui: Command, script: str) -> None:  # noqa: F811
+def test_a_run_takes_free_gpus_only(gputui: Command, script: str) -> None:
     holding(gputui, "-n", "2")
     done = gputui.ok("--run", script, "--gpus", "2")
     assert done.stdout == "['localhost:gpu2', 'localhost:gpu3']\n"
 
 
-def test_a_run_without_wait_says_who_has_the_gpus(gputui: Command, script: str) -> None:  # noqa: F811
+def test_a_run_without_wait_says_who_has_the_gpus(gputui: Command, script: str) -> None:
     holding(gputui, "-n", "3", "--for", "1h", "--note", "training")
     done = gputui("--run", script, "--gpus", "2")
     assert (done.returncode, done.stdout) == (3, "")
@@ -45,10 +47,7 @@ def test_a_run_without_wait_says_who_has_the_gpus(gputui: Command, script: str) 
 
 
 @pytest.mark.slow
-def test_a_run_waits_for_gpus_and_takes_what_is_freed(
-    gputui: Command,  # noqa: F811
-    script: str,
-) -> None:
+def test_a_run_waits_for_gpus_and_takes_what_is_freed(gputui: Command, script: str) -> None:
     first = holding(gputui, "-n", "3")
     second = gputui.start("--run", script, "--gpus", "4", "--wait", "2m")
     wait_until(lambda: all(gpu["waiting"] for gpu in gpus(gputui)), 30)
@@ -58,16 +57,13 @@ def test_a_run_waits_for_gpus_and_takes_what_is_freed(
     assert second.returncode == 0 and said.count("localhost:gpu") == 4
 
 
-def test_a_line_of_the_hosts_file_gives_so_many_free_gpus(
-    gputui: Command,  # noqa: F811
-    script: str,
-) -> None:
+def test_a_line_of_the_hosts_file_gives_so_many_free_gpus(gputui: Command, script: str) -> None:
     holding(gputui, "-n", "1")
     done = gputui("localhost gpus=free:2", "--run", script)
     assert done.stdout == "['localhost:gpu1', 'localhost:gpu2']\n", done.stderr
 
 
-def test_of_hosts_that_all_failed_no_gpu_is_missed(gputui: Command, script: str) -> None:  # noqa: F811
+def test_of_hosts_that_all_failed_no_gpu_is_missed(gputui: Command, script: str) -> None:
     done = gputui("localhost gpus=free:1 python=/none", "--run", script)
     assert done.returncode == 3 and "/none" in done.stderr
     assert "too few" not in done.stderr and "--wait" not in done.stderr
@@ -77,7 +73,7 @@ def test_of_hosts_that_all_failed_no_gpu_is_missed(gputui: Command, script: str)
 @pytest.mark.skipif(os.getuid() != 0, reason="another user is played by root alone")
 @pytest.mark.parametrize(("busy", "workers"), [("warn", 4), ("skip", 3), ("refuse", 0)])
 def test_what_another_user_claims_is_busy(
-    gputui: Command,  # noqa: F811
+    gputui: Command,
     script: str,
     open_folder: Path,
     busy: str,
@@ -119,7 +115,7 @@ def lines_of(hosts: Namespaces, folder: Path, options: str = "") -> str:
     return "".join(lines)
 
 
-def claimed(gputui: Command, text: str) -> set[str]:  # noqa: F811
+def claimed(gputui: Command, text: str) -> set[str]:
     """Return what the hosts that answer say is claimed, by agents of their own."""
     elsewhere = gputui.folder / "where-no-head-is"
     elsewhere.mkdir(0o700, exist_ok=True)
@@ -131,7 +127,7 @@ def claimed(gputui: Command, text: str) -> set[str]:  # noqa: F811
 @pytest.mark.slow
 @pytest.mark.parametrize("options", ["", "gpus=free:1"])
 def test_gpus_of_a_host_that_is_lost_are_replaced_or_claimed_again(
-    gputui: Command,  # noqa: F811
+    gputui: Command,
     namespace_hosts: Namespaces,
     options: str,
 ) -> None:
@@ -158,8 +154,7 @@ def test_gpus_of_a_host_that_is_lost_are_replaced_or_claimed_again(
 
 @pytest.mark.slow
 def test_the_pipe_of_an_mps_daemon_reaches_workers_and_programs(
-    gputui: Command,  # noqa: F811
-    tmp_path: Path,
+    gputui: Command, tmp_path: Path
 ) -> None:
     script = tmp_path / "pipes.py"
     script.write_text(
@@ -173,7 +168,7 @@ def test_the_pipe_of_an_mps_daemon_reaches_workers_and_programs(
     assert done.stdout == "/my/mps\n"
 
 
-def test_a_cluster_that_is_left_running_promises_its_end(gputui: Command) -> None:  # noqa: F811
+def test_a_cluster_that_is_left_running_promises_its_end(gputui: Command) -> None:
     gputui.ok("up", "--name", "lab", "--gpus", "2", "--for", "3h")
     try:
         claims = [gpu["claim"] for gpu in gpus(gputui) if gpu["claim"]]
@@ -184,7 +179,7 @@ def test_a_cluster_that_is_left_running_promises_its_end(gputui: Command) -> Non
     assert all(gpu["free"] for gpu in gpus(gputui))
 
 
-def test_an_option_for_free_gpus_that_does_nothing_is_refused(gputui: Command) -> None:  # noqa: F811
+def test_an_option_for_free_gpus_that_does_nothing_is_refused(gputui: Command) -> None:
     for option in ("--wait", "2h"), ("--memory-free", "1GiB"):
         done = gputui("up", *option)
         assert done.returncode == 2

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from tests import fakes
 from tests.processes import command_of
 from tests.sshd import SshHosts
 from tests.system.conftest import Command, wait_until
@@ -21,12 +20,7 @@ END_S = 5.0
 UUID = "GPU-{0:08x}-0000-0000-0000-000000000000"
 
 
-@pytest.fixture
-def gputui(gputui: Command) -> Command:
-    """The command on a machine with four made-up GPUs."""
-    gputui.env["PYTHONPATH"] = str(Path(fakes.__file__).parent)
-    gputui.env["GPUTUI_FAKE_NVML"] = json.dumps({"gpus": 4})
-    return gputui
+pytestmark = pytest.mark.usefixtures("four_gpus")
 
 
 def holding(gputui: Command, *arguments: str) -> "subprocess.Popen[str]":
