@@ -57,7 +57,7 @@ class Command:
 
         >>> Command("scale", "", print, usage="N|max").needs_argument
         True
-        >>> Command("run", "", print, usage="[PRESET [name=value…]]").needs_argument
+        >>> Command("run", "", print, usage="[PRESET [KEY=VALUE…]]").needs_argument
         False
         """
         return bool(re.sub(r"\[.*\]", "", self.usage).strip())

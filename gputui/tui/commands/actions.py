@@ -314,11 +314,11 @@ def runs(_app: Frame, words: list[str]) -> Iterable[str]:
 COMMANDS = (
     Command(
         "run", "Run a preset: choose it and set its parameters", _run, "c",
-        "[PRESET [name=value…]]", "run", changes=True, unavailable=_no_worker_up, suggest=runs,
+        "[PRESET [KEY=VALUE…]]", "run", changes=True, unavailable=_no_worker_up, suggest=runs,
     ),
     Command(
         "exec", "Run any program on free GPUs, without Dask", _exec, "",
-        "[-n N] [--per gpu] [--cwd PATH] CMD", changes=True,
+        "[-n N …] CMD ARGS", changes=True,
         suggest=lambda _app, words: files(words[-1]),
     ),
     *(_visit(name, key) for name, (key, _) in VIEWS.items()),
