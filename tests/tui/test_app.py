@@ -11,7 +11,7 @@ from gputui.demo import cluster as simulated
 from gputui.errors import UsageError
 from gputui.tui.app import ScreenApp
 from gputui.tui.dialogs import Dialog
-from tests.tui.still import press, seen, sees, sees_not, showing, until
+from tests.tui.still import press, seen, sees, showing, until
 
 
 class Demo:
@@ -88,16 +88,6 @@ async def test_a_link_that_can_never_open_ends_the_screen_at_once() -> None:
     assert str(app.failure) == "never"
 
 
-async def test_a_paused_screen_draws_nothing_new_and_goes_on_afterwards() -> None:
-    demo = Demo()
-    async with showing(demo, "node-01:gpu0") as pilot:
-        await press(pilot, "p", "PAUSED")
-        before = demo.app.watched.snapshot
-        await until(pilot, lambda: demo.app.watched.snapshot is not before)
-        await pilot.press("p")
-        await sees_not(pilot, "PAUSED")
-
-
 async def test_zooming_leads_from_gpus_over_hosts_to_cells_and_says_where_it_ends() -> None:
     async with showing(Demo(), "node-01:gpu0") as pilot:
         await press(pilot, "Z", "host zoom")
@@ -113,16 +103,6 @@ async def test_a_command_with_an_argument_is_begun_by_the_palette() -> None:
         await press(pilot, ["ctrl+p", *"remove", "enter"], then=lambda: demo.app.prompt.active)
         await press(pilot, [*"node-02", "enter"], "Remove node-02")
         await press(pilot, "y", "hosts 1/1")
-
-
-async def test_a_tiny_terminal_shows_the_fleet_as_far_as_it_goes() -> None:
-    demo = Demo()
-    async with demo.app.run_test(size=(30, 8)) as pilot:
-        await sees(pilot, "node-01", "1fleet", "c run")
-        for size in ((10, 3), (1, 1), (80, 24)):
-            await pilot.resize_terminal(*size)
-            await pilot.press(*"012345u1")
-        await up(pilot)
 
 
 async def test_every_theme_can_be_had() -> None:

@@ -96,14 +96,6 @@ async def test_a_cluster_that_loses_every_host_is_shown_empty(view: str) -> None
         assert on.app.is_running
 
 
-@pytest.mark.slow
-async def test_a_storm_of_sizes_ends_in_the_last_one() -> None:
-    async with Still(two_hosts()).app.run_test(size=(80, 24)) as pilot:
-        for size in [(10, 3), (200, 60), (1, 1), (59, 14), (120, 40)] * 6:
-            await pilot.resize_terminal(*size)
-        await sees(pilot, "a:gpu0", "UTIL, 2 MIN")
-
-
 @pytest.mark.parametrize("view", "0123456")
 async def test_three_lines_of_ten_cells_are_enough_to_stay(view: str) -> None:
     async with showing(Still(two_hosts()), "a:gpu0") as pilot:

@@ -1,7 +1,6 @@
 """An hour of readings in 16 bits each, and graphs whose steps are whole before they are shown."""
 
 import json
-import random
 import re
 from dataclasses import replace
 
@@ -11,15 +10,13 @@ from gputui.errors import ProtocolError
 from gputui.model.readings import DeviceReading, HostReading
 from gputui.model.series import (
     MEAN_OF,
-    NOTHING,
     HistoryTaken,
     Metric,
     Span,
     of_device,
     of_host,
-    of_worker,
 )
-from gputui.model.snapshot import WorkerState, WorkerStatus
+from gputui.model.snapshot import WorkerState
 from gputui.protocol.frontend import ToFrontend
 from gputui.protocol.typed_codec import decode, encode
 from gputui.tui.rendering.format import NO_DOTS
@@ -47,7 +44,8 @@ def known(drawn: list[float | None]) -> list[float]:
     return [value for value in drawn if value is not None]
 
 
-def test_a_cluster_without_a_gpu_has_no_means() -> None:
+def test_a_minutes_mean_is_of_what_was_read_of_each_gpu_also_where_there_is_none() -> None:
+    assert filled(*[None, 20.0] * 30).minute(UTIL) == {"a": 20.0}
     history = ScreensHistory()
     for _ in range(MEAN_OF):
         history.read([])
@@ -69,56 +67,6 @@ def test_a_reading_that_is_missing_is_not_zero() -> None:
 def test_a_step_is_the_mean_of_what_was_read_in_it_and_whole_before_it_is_shown() -> None:
     history = filled(10, None, 20, 30, 90)
     assert known(history.steps("a", UTIL, Span.MINUTES_2, 60)) == [10, 25]
-
-
-@pytest.mark.parametrize("readings", [5, 50, 90, *range(230, 260, 3), 5_000])
-def test_a_graph_that_goes_on_is_as_one_that_is_drawn_for_the_first_time(readings: int) -> None:
-    rng = random.Random(readings)
-    followed, fresh = ScreensHistory(), ScreensHistory()
-    asked = [(Span.MINUTES_2, dots) for dots in (2, 42, 100, 1000)]
-    asked += [(Span.HOUR, dots) for dots in (6, 179)]
-    for _ in range(readings):
-        reading = gpu(rng.choice("aaab"), rng.choice((None, rng.randint(0, 100))))
-        followed.read([reading])
-        fresh.read([reading])
-        for span, dots in asked:
-            if rng.random() < 0.9:
-                followed.steps("a", UTIL, span, dots)
-    for span, dots in asked:
-        assert followed.steps("a", UTIL, span, dots) == fresh.steps("a", UTIL, span, dots)
-
-
-def test_an_hour_is_kept_by_ten_seconds() -> None:
-    history = filled(*([20.0] * MEAN_OF + [60.0] * MEAN_OF + [99.0]))
-    assert known(history.steps("a", UTIL, Span.HOUR, 360)) == [20, 60]
-
-
-def test_a_gpu_that_comes_later_was_not_read_before() -> None:
-    history = filled(10)
-    history.read([gpu("b", 90), gpu("a", 20)])
-    assert known(history.steps("b", UTIL, Span.MINUTES_2, 120)) == [90]
-    assert known(history.steps("a", UTIL, Span.MINUTES_2, 120)) == [10, 20]
-
-
-def test_the_mean_of_ten_seconds_is_that_of_each_gpu_even_when_they_change_places() -> None:
-    history = ScreensHistory()
-    for second in range(MEAN_OF):
-        both = [gpu("a", 10), gpu("b", 90)]
-        history.read(both if second % 2 else both[::-1])
-    assert known(history.steps("a", UTIL, Span.HOUR, 360)) == [10]
-    assert known(history.steps("b", UTIL, Span.HOUR, 360)) == [90]
-
-
-@pytest.mark.parametrize(
-    ("metric", "value"), [(Metric.MEMORY, 50.0), (Metric.POWER, 612.3), (Metric.TEMPERATURE, 71.5)]
-)
-def test_memory_power_and_temperature_are_kept_too(metric: Metric, value: float) -> None:
-    history = ScreensHistory()
-    reading = DeviceReading(
-        "a", "0", "A100", 80, 40, utilization_percent=1.0, power_w=612.3, temperature_c=71.5
-    )
-    history.read([reading])
-    assert history.minute(metric) == {"a": pytest.approx(value, rel=1e-3)}
 
 
 def kept_by_a_head(*fine: float) -> HistoryTaken:
@@ -173,37 +121,6 @@ def test_a_clock_that_is_set_back_stops_no_graph() -> None:
         assert watched.take(replace(seen, sequence=sequence + 1))
     shown = watched.history.steps(device().uuid, UTIL, Span.MINUTES_2, 120)
     assert known(shown) == [0, 10, 20, 30, 40, 50]
-
-
-def cpu_worker(number: int, cpu_percent: float) -> WorkerStatus:
-    return WorkerStatus(
-        f"h:cpu{number}", "h", WorkerState.BUSY, cpu_percent=cpu_percent, executing=1, ready=4
-    )
-
-
-def test_cpu_workers_and_their_hosts_are_kept_by_name_and_the_mean_is_of_workers() -> None:
-    history = ScreensHistory()
-    reading = HostReading(
-        cpu_percent=100.0, network_receive_bytes_per_s=2e6, network_send_bytes_per_s=5e5
-    )
-    rows = [of_worker(cpu_worker(0, 20.0)), of_worker(cpu_worker(1, 40.0)), of_host(reading)]
-    for _ in range(4):
-        history.add(0.0, ("h:cpu0", "h:cpu1", "h"), rows, counted=2)
-    assert known(history.steps("h:cpu1", UTIL, Span.MINUTES_2, 120)) == [40.0] * 4
-    assert known(history.steps("h:cpu1", Metric.TASKS, Span.MINUTES_2, 120)) == [5.0] * 4
-    assert known(history.steps("h", Metric.NETWORK, Span.MINUTES_2, 120)) == [2.5] * 4
-    assert history.together(UTIL, 4, 0) == [30.0] * 4
-
-
-def test_a_screen_that_attaches_shows_what_the_head_kept_of_cpu_workers_and_hosts() -> None:
-    rows = [of_host(HostReading(cpu_percent=70.0)) + of_worker(cpu_worker(0, 50.0))] * 2
-    values = packed(rows)
-    history = ScreensHistory()
-    history.begin(HistoryTaken("h", ("h", "h:cpu0"), 0.0, 2, 0.0, 0, values))
-    history.add(0.0, ("h:cpu0", "h"), [NOTHING, NOTHING])
-    history.add(1.0, ("h:cpu0", "h"), [NOTHING, NOTHING])
-    assert known(history.steps("h:cpu0", UTIL, Span.MINUTES_2, 120)) == [50.0, 50.0]
-    assert known(history.steps("h", UTIL, Span.MINUTES_2, 120)) == [70.0, 70.0]
 
 
 def test_the_mean_of_all_gpus_leaves_the_hosts_own_cpus_out() -> None:

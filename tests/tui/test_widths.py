@@ -4,13 +4,13 @@ import pytest
 
 from gputui.model.series import MEAN_OF, Metric
 from gputui.model.slots import slots_of
-from gputui.model.snapshot import RunState, RunStatus, TaskGroupStatus
+from gputui.model.snapshot import RunState, RunStatus
 from gputui.tui.rendering import Line, metrics, whole_fields
 from gputui.tui.rendering.fleet import HOST_COLUMNS, Look, Row
 from gputui.tui.rendering.palette import Palette
 from gputui.tui.rendering.work import RunRow, fleet_lines
-from gputui.tui.views.tasks_view import legend, progress_lines
-from gputui.tui.watched import FINE_KEPT, Throughput, Watched
+from gputui.tui.views.tasks_view import legend
+from gputui.tui.watched import FINE_KEPT, Watched
 from tests.series import ScreensHistory
 from tests.tui.build import EPOCH, device, host, snapshot
 
@@ -35,14 +35,6 @@ def test_a_legend_names_its_marks_whole(metric: metrics.Metric, width: int) -> N
     assert "".join(text for text, _ in shown).endswith(
         (" idle", " alarm", " broken", " silent", " idle power", " no worker", " wrong GPU")
     )
-
-
-@pytest.mark.parametrize("width", [60, 80, 120])
-def test_failures_of_a_task_group_are_not_cut_off(width: int) -> None:
-    group = TaskGroupStatus("g", "random_sample", waiting=9000, memory=10, erred=7)
-    heading, line = progress_lines([group], Throughput(), width - 1, 9)
-    assert cells(heading) == cells(line) < width
-    assert line[-1][0].endswith("7")
 
 
 @pytest.mark.parametrize("width", [30, 57, 80])
