@@ -116,6 +116,25 @@ async def press(
         await until(pilot, then)
 
 
+Step = tuple[str, ...] | tuple[int, int]
+"""Keys (`j enter`), or a line (`:sort util`, `/gpu0`), and what is seen then; `~x`: x is not seen.
+
+Or the columns and lines that the terminal has from then on.
+"""
+
+
+async def walk(on: Any, *steps: Step, size: tuple[int, int] = (120, 40)) -> None:
+    """Take these steps in a terminal that has this size at first."""
+    async with on.app.run_test(size=size) as pilot:
+        for first, *texts in steps:
+            if isinstance(first, int):
+                await pilot.resize_terminal(first, *texts)
+                continue
+            await pilot.press(*([*first, "enter"] if first[:1] in tuple(":/") else first.split()))
+            await sees(pilot, *(text for text in texts if text[0] != "~"))
+            await sees_not(pilot, *(text[1:] for text in texts if text[0] == "~"))
+
+
 async def sees(pilot: "Pilot[int]", *texts: str) -> None:
     await until(pilot, lambda: all(text in seen(pilot) for text in texts))
 

@@ -8,16 +8,22 @@ import pytest
 from tests.tui.build import device, host, snapshot, worker
 from tests.tui.still import Still, press, seen
 
-ENDS = dict.fromkeys((60, 80, 200), "c run : command ? help q quit")
+END = "c run : command ? help q quit"
+OWN = {"1": "z zoom", "3": "/ filter", "4": "/ filter"}
 
 
-@pytest.mark.parametrize("width", ENDS)
-async def test_the_line_of_keys_always_ends_with_run_command_help_and_quit(width: int) -> None:
+@pytest.mark.parametrize("width", [60, 80, 200])
+async def test_the_line_of_keys_has_what_can_be_done_and_ends_with_run_command_help_and_quit(
+    width: int,
+) -> None:
     on = Still(snapshot(host("h", device()), workers=(worker(),)))
     async with on.app.run_test(size=(width, 24)) as pilot:
         for key in "123456":
-            await press(pilot, [key], ENDS[width])
-            assert seen(pilot).splitlines()[-1].rstrip().endswith(ENDS[width])
+            await press(pilot, [key], END, "0hosts" if width == 80 else "")
+            views, actions = seen(pilot).splitlines()[-2:]
+            assert actions.rstrip().endswith(END)
+            assert width == 60 or OWN.get(key, "s sort") in actions
+            assert width != 80 or views.split()[-1] == "uusers"
 
 
 SCREEN = "gputui.tui.app, gputui.tui.views.lists"

@@ -79,17 +79,6 @@ async def test_a_key_of_another_view_says_where_it_does_something(
         await press(pilot, ["4", view, key], "view only", said)
 
 
-@pytest.mark.parametrize("view", "123456")
-async def test_80_columns_have_a_line_of_views_and_one_of_what_can_be_done(view: str) -> None:
-    on = Still(snapshot(host("h", device(0)), workers=(worker(0),)))
-    async with showing(on, "h:gpu0") as pilot:
-        await press(pilot, [view], "c run : command ? help q quit", "0hosts 1fleet")
-        views, actions = seen(pilot).splitlines()[-2:]
-        assert views.split()[-1] == "uusers"
-        own = {"1": "z zoom", "3": "/ filter", "4": "/ filter"}.get(view, "s sort")
-        assert own in actions
-
-
 STARTING = snapshot(host("h", state=HostState.CONNECTING))
 FAILED = snapshot(host("h", state=HostState.FAILED, reason="no route"))
 RUNNING = snapshot(host("h", device(0), device(1)), workers=(worker(0),))

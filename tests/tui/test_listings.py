@@ -4,13 +4,14 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from gputui.model.readings import DeviceProcess, Owner
 from gputui.model.snapshot import HostState, RunState, RunStatus, Snapshot, WorkerState
-from gputui.protocol.frontend import CancelRun, SnapshotTaken, StartRun
-from gputui.tui.dialogs import Dialog
+from gputui.protocol.frontend import SnapshotTaken, StartRun
 from gputui.tui.dialogs.run import RunDialog
 from tests.tui.build import EPOCH, GIB, device, host, snapshot, worker
-from tests.tui.still import Still, press, seen, sees, sees_not, showing, until
+from tests.tui.still import Step, Still, press, seen, sees, sees_not, showing, until, walk
 
 DONE = RunStatus(
     "r1",
@@ -50,10 +51,85 @@ def cluster() -> Snapshot:
     )
 
 
-async def test_workers_show_process_pinning_and_why_they_died() -> None:
-    async with Still(cluster()).app.run_test(size=(120, 24)) as pilot:
-        await pilot.press("2")
-        await sees(pilot, "4.0G", "✖ crashed", "killed (signal 9)", "✖ elsewhere", "3 workers")
+LONG = "its host key changed: " + "no column and no line holds this, " * 6 + "the end"
+WALKS: dict[str, tuple[Step, ...]] = {
+    "workers show process, pinning and why they died": (
+        ("2", "4.0G", "✖ crashed", "killed (signal 9)", "✖ elsewhere", "3 workers"),
+    ),
+    "room that workers leave goes to what the GPU of one does": (
+        ("2", "RSS/LIMIT", "UTIL", "POWER", "worker h:gpu0", "pid 41"),
+        ("j", "worker h:gpu1", "killed (signal 9)"),
+        (200, 50),
+        ("k", "RSS/LIMIT", "UTIL", "POWER", "worker h:gpu0", "pid 41"),
+    ),
+    "an event leads to what it is about": (("5", "restarted"), ("enter", "fleet › h › h:gpu0")),
+    "an event is told whole below the others": ((80, 24), ("5 G", "the end", "enter fleet")),
+    "an event is told whole next to the others": ((160, 45), ("5 G", "… │", "the end")),
+    "a GPU in full shows readings, processes, worker and log": (
+        ("2 enter", "h:gpu0", "POWER 70 W", "400 W", "mira", "python train.py", "its own line"),
+        ("", "~a line of another"),
+    ),
+    "our process leads to its log and back": (
+        ("2 enter", "python train.py"),
+        ("enter", "h:gpu0 · 1 lines"),
+        ("escape", "python train.py"),
+        ("escape", "RSS/LIMIT"),
+    ),
+    "another person's process has no log": (
+        ("2 enter", "python train.py"),
+        ("j enter", "not one of ours"),
+    ),
+    "runs show progress, result and its plot": (
+        ("6", "25%", "✔ done", "● running"),
+        ("j", "rows=20000", "900, 40, 3, 1", "restarted during it, 2 times in all", "┤"),
+        ("", "1.25e-15"),
+    ),
+    "a run that ended cannot be cancelled": (("6 j x", "cancel: the run is done", "~[n] no"),),
+    "every preset has a form": (
+        ("c", "--run smoke"),
+        *(("down", f"--run {name}") for name in ("svd", "random-sum", "mean", "matmul", "convert")),
+    ),
+    "a wide terminal shows the GPU under the cursor next to the rows": (
+        (200, 60),
+        ("", "mira", "── h:gpu1"),
+        ("j", "── h:gpu0"),
+        ("j", "── h:gpu1", "killed (signal 9)", "~── h:gpu0"),
+    ),
+    "the line of keys names no key that does nothing here": (
+        (200, 45),
+        ("", "/ filter", "c run"),
+        ("j enter", "enter: log", "t time", "c run", "~/ filter"),
+    ),
+}
+"""Steps on one cluster."""
+
+
+@pytest.mark.parametrize("steps", WALKS.values(), ids=WALKS)
+async def test_a_walk_sees(steps: tuple[Step, ...]) -> None:
+    screen = Still(cluster())
+    screen.log("h:gpu0", "its own line")
+    screen.log("h:gpu1", "a line of another")
+    screen.happen(1, "h", LONG)
+    screen.happen(2, "h:gpu0", "restarted", "error")
+    await walk(screen, ("", "gpu0"), *steps)
+
+
+async def test_events_are_shown_the_newest_first() -> None:
+    screen = Still(cluster())
+    screen.happen(1, "h", "ready: 3 GPUs")
+    screen.happen(2, "h:gpu1", "killed (signal 9)", "error")
+    async with showing(screen, "ready: 3 GPUs", "2 events", keys="5", size=(100, 24)) as pilot:
+        text = seen(pilot)
+        assert text.index("killed (signal 9)") < text.index("ready: 3 GPUs")
+        assert "✖ h:gpu1" in text
+
+
+async def test_ascii_screens_are_ascii() -> None:
+    keys = ("2", "pinned"), ("3", "TASK"), ("5", "TIME"), ("6", "svd")
+    await walk(
+        Still(cluster(), ascii_only=True),
+        *((key, text, "~●", "~█", "~✖", "~░") for key, text in keys),
+    )
 
 
 async def test_of_a_worker_on_a_silent_host_the_title_and_its_row_say_silent_and_not_busy() -> None:
@@ -81,14 +157,6 @@ async def test_what_is_known_of_a_silent_worker_is_dim() -> None:
         assert roles["h:gpu1"]["   92"] == "dim"
 
 
-async def test_room_that_workers_leave_goes_to_what_the_gpu_of_one_does() -> None:
-    for size in ((100, 40), (200, 50)):
-        async with Still(cluster()).app.run_test(size=size) as pilot:
-            await sees(pilot, "gpu0")
-            await press(pilot, "2", "RSS/LIMIT", "UTIL", "POWER", "worker h:gpu0", "pid 41")
-            await press(pilot, "j", "worker h:gpu1", "killed (signal 9)")
-
-
 async def test_workers_are_filtered_sorted_and_turned_around() -> None:
     screen = Still(cluster())
     async with showing(screen, "h:gpu1", keys="2", size=(120, 24)) as pilot:
@@ -102,58 +170,6 @@ async def test_workers_are_filtered_sorted_and_turned_around() -> None:
         assert rows == ["h:gpu2", "h:gpu1", "h:gpu0"]
         await press(pilot, [*":sort rss", "enter"], "RSS/LIMIT▼", "by rss/limit")
         await press(pilot, [*":sort warmth", "enter"], "no column warmth; known: worker, state,")
-
-
-async def test_events_are_shown_the_newest_first() -> None:
-    screen = Still(cluster())
-    screen.happen(1, "h", "ready: 3 GPUs")
-    screen.happen(2, "h:gpu1", "killed (signal 9)", "error")
-    async with showing(screen, "ready: 3 GPUs", "2 events", keys="5", size=(100, 24)) as pilot:
-        text = seen(pilot)
-        assert text.index("killed (signal 9)") < text.index("ready: 3 GPUs")
-        assert "✖ h:gpu1" in text
-
-
-async def test_an_event_leads_to_what_it_is_about() -> None:
-    screen = Still(cluster())
-    screen.happen(1, "h:gpu0", "restarted")
-    async with showing(screen, "restarted", keys="5", size=(100, 30)) as pilot:
-        await press(pilot, ["enter"], "fleet › h › h:gpu0")
-
-
-async def test_a_gpu_in_full_shows_readings_processes_worker_and_log() -> None:
-    screen = Still(cluster())
-    screen.log("h:gpu0", "its own line")
-    screen.log("h:gpu1", "a line of another")
-    async with showing(screen, "gpu0", keys="2", size=(100, 40)) as pilot:
-        await pilot.press("enter")
-        await sees(
-            pilot, "h:gpu0", "POWER 70 W", "400 W", "mira", "python train.py", "its own line"
-        )
-        assert "a line of another" not in seen(pilot)
-
-
-async def test_our_process_leads_to_its_log_and_back() -> None:
-    screen = Still(cluster())
-    screen.log("h:gpu0", "its own line")
-    async with showing(screen, "gpu0", keys="2", size=(100, 40)) as pilot:
-        await press(pilot, ["enter"], "python train.py")
-        await press(pilot, ["enter"], "h:gpu0 · 1 lines")
-        await press(pilot, ["escape"], "python train.py")
-        await press(pilot, ["escape"], "RSS/LIMIT")
-
-
-async def test_another_person_s_process_has_no_log() -> None:
-    async with showing(Still(cluster()), "gpu0", keys="2", size=(100, 40)) as pilot:
-        await press(pilot, ["enter"], "python train.py")
-        await press(pilot, ["j", "enter"], "not one of ours")
-
-
-async def test_a_gpu_that_is_gone_is_said_to_be() -> None:
-    screen = Still(cluster())
-    async with showing(screen, "gpu0", size=(100, 40)) as pilot:
-        screen.app.go_to("device", "nobody:gpu9")
-        await sees(pilot, "nobody:gpu9 is gone")
 
 
 async def test_a_gpu_that_goes_takes_its_processes_and_log_along() -> None:
@@ -180,28 +196,6 @@ async def test_a_second_worker_on_a_gpu_has_its_own_log_and_time() -> None:
         await sees_not(pilot, "of the first")
 
 
-async def test_runs_show_progress_result_and_its_plot() -> None:
-    screen = Still(cluster())
-    async with showing(screen, "25%", "✔ done", "● running", keys="6", size=(120, 40)) as pilot:
-        await pilot.press("j")
-        await sees(pilot, "rows=20000", "900, 40, 3, 1", "restarted during it, 2 times in all")
-        await sees(pilot, "┤", "1.25e-15")
-
-
-async def test_a_run_is_cancelled_after_asking() -> None:
-    screen = Still(cluster())
-    async with showing(screen, "● running", keys="6", size=(120, 40)) as pilot:
-        await press(pilot, "x", "Cancel mean (r2)?")
-        await press(pilot, "y", then=lambda: screen.link.asked == [CancelRun(0, "r2")])
-
-
-async def test_a_run_that_ended_cannot_be_cancelled() -> None:
-    screen = Still(cluster())
-    async with showing(screen, "● running", keys="6", size=(120, 40)) as pilot:
-        await press(pilot, ["j", "x"], "cancel: the run is done")
-        assert not isinstance(screen.app.screen, Dialog)
-
-
 async def test_a_form_with_a_mistake_starts_nothing_and_says_what_is_wrong() -> None:
     screen = Still(cluster())
     async with showing(screen, "gpu0", size=(100, 30)) as pilot:
@@ -212,13 +206,6 @@ async def test_a_form_with_a_mistake_starts_nothing_and_says_what_is_wrong() -> 
         assert screen.link.asked == []
 
 
-async def test_every_preset_has_a_form() -> None:
-    async with showing(Still(cluster()), "gpu0", size=(100, 30)) as pilot:
-        await press(pilot, "c", "--run smoke")
-        for name in ("svd", "random-sum", "mean", "matmul", "convert"):
-            await press(pilot, ["down"], f"--run {name}")
-
-
 async def test_a_run_is_started_with_all_it_takes_typed() -> None:
     screen = Still(cluster())
     async with showing(screen, "gpu0", size=(100, 30)) as pilot:
@@ -226,44 +213,10 @@ async def test_a_run_is_started_with_all_it_takes_typed() -> None:
         assert screen.link.asked == [StartRun(0, "svd", (("cols", "10"),), cwd=str(Path.cwd()))]
 
 
-async def test_ascii_screens_are_ascii() -> None:
-    async with Still(cluster(), ascii_only=True).app.run_test(size=(120, 40)) as pilot:
-        for key, text in (("2", "pinned"), ("3", "TASK"), ("5", "TIME"), ("6", "svd")):
-            await press(pilot, [key], text)
-            await sees_not(pilot, "●", "█", "✖", "░")
-
-
-async def test_a_wide_terminal_shows_the_gpu_under_the_cursor_next_to_the_rows() -> None:
-    async with showing(Still(cluster()), "mira", "── h:gpu1", size=(200, 60)) as pilot:
-        await press(pilot, "j", "── h:gpu0")
-        await press(pilot, "j", "── h:gpu1", "killed (signal 9)")
-        assert "── h:gpu0" not in seen(pilot)
-
-
 async def test_a_low_terminal_full_of_rows_shows_them_alone() -> None:
     devices = [device(number) for number in range(20)]
     async with showing(Still(snapshot(host("h", *devices))), "gpu0", "gpu16") as pilot:
         assert "──" not in seen(pilot)
-
-
-async def test_an_event_is_told_whole_below_the_others() -> None:
-    screen = Still(cluster())
-    screen.happen(1, "h", "its host key changed: " + "no line holds this, " * 6 + "the end")
-    async with screen.app.run_test(size=(80, 24)) as pilot:
-        await press(pilot, "5", "the end", "enter fleet")
-
-
-async def test_a_wide_table_is_drawn_for_the_room_that_what_stands_next_to_it_leaves() -> None:
-    screen = Still(cluster())
-    screen.happen(1, "h", "no column holds this, " * 9 + "the end")
-    async with screen.app.run_test(size=(160, 45)) as pilot:
-        await press(pilot, "5", "… │", "the end")
-
-
-async def test_the_line_of_keys_names_no_key_that_does_nothing_here() -> None:
-    async with showing(Still(cluster()), "gpu0", "/ filter", "c run", size=(200, 45)) as pilot:
-        await press(pilot, ["j", "enter"], "enter: log", "t time", "c run")
-        assert "/ filter" not in seen(pilot)
 
 
 async def test_a_key_right_behind_escape_is_for_the_view_that_is_gone_back_to() -> None:

@@ -2,31 +2,36 @@
 
 from datetime import datetime
 
+import pytest
+
 from gputui.model.snapshot import Severity
 from gputui.protocol.shared import LogLines
 from gputui.tui.rendering.detail import beneath
 from gputui.tui.widgets.logbook import LogBook, LogLine, level_of
 
+LOGGED = "2026-01-02 03:04:05,678 - distributed.worker - INFO - "
+RULES = (f"{LOGGED}-----", "-----")
 
-def test_a_book_keeps_its_last_lines_only() -> None:
+
+@pytest.mark.parametrize(
+    ("printed", "dropped", "kept"),
+    [
+        (tuple(map(str, range(3000))), 0, [*map(str, range(2000, 3000))]),
+        (("next",), 1200, ["[1,200 lines were left out: they came too fast]", "next"]),
+        (("x" * 1_000_000,), 0, ["x" * 4000]),
+        (RULES, 0, ["-----"]),
+    ],
+    ids=[
+        "the last lines only",
+        "that lines were left out",
+        "a long line cut",
+        "no rules of Dask's",
+    ],
+)
+def test_a_book_keeps(printed: tuple[str, ...], dropped: int, kept: list[str]) -> None:
     book = LogBook(1000)
-    book.add(LogLines("h:gpu0", tuple(map(str, range(3000))), 1.0))
-    assert [book.lines[0].text, len(book.lines)] == ["2000", 1000]
-
-
-def test_lines_that_were_left_out_are_said() -> None:
-    book = LogBook()
-    book.add(LogLines("h:gpu0", ("next",), 1.0, dropped=1200))
-    assert [line.text for line in book.lines] == [
-        "[1,200 lines were left out: they came too fast]",
-        "next",
-    ]
-
-
-def test_a_very_long_line_is_cut() -> None:
-    book = LogBook()
-    book.add(LogLines("h:gpu0", ("x" * 1_000_000,), 1.0))
-    assert len(book.lines[0].text) == 4000
+    book.add(LogLines("h:gpu0", printed, 1.0, dropped=dropped))
+    assert [line.text for line in book.lines] == kept
 
 
 def test_levels_are_read_from_the_words() -> None:
@@ -34,16 +39,9 @@ def test_levels_are_read_from_the_words() -> None:
     assert level_of("step 12 loss 0.2") is Severity.INFO
 
 
-def test_rules_between_dasks_lines_take_no_line_and_what_a_task_prints_stays() -> None:
-    book = LogBook()
-    rule = "2026-01-02 03:04:05,678 - distributed.worker - INFO - -----"
-    book.add(LogLines("w", (rule, "-----"), 5.0))
-    assert [line.text for line in book.lines] == ["-----"]
-
-
 def test_a_line_bears_the_time_that_logging_gave_it() -> None:
     book = LogBook()
-    book.add(LogLines("w", ("2026-01-02 03:04:05,678 - gputui - INFO - up", "plain"), 5.0))
+    book.add(LogLines("w", (f"{LOGGED}up", "plain"), 5.0))
     stamped, plain = book.lines
     assert stamped.text == "up"
     assert f"{datetime.fromtimestamp(stamped.at):%H:%M:%S}" == "03:04:05"

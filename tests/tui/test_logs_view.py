@@ -71,21 +71,6 @@ async def test_a_filter_that_is_let_go_leaves_the_place() -> None:
         assert lines_seen(pilot)[0] == top
 
 
-async def test_home_and_end_go_to_the_oldest_and_the_newest_line() -> None:
-    async with showing(still(100), "line 099.", keys="4") as pilot:
-        await press(pilot, "g", "line 000.")
-        await press(pilot, "G", "line 099.")
-
-
-async def test_one_worker_s_lines_are_shown_alone() -> None:
-    screen = still(20)
-    async with showing(screen, "line 019.", keys="4") as pilot:
-        screen.app.go_to("logs", "h:gpu1")
-        await sees_not(pilot, "line 018.")
-        await sees(pilot, "line 019.", "h:gpu1 · 10 lines")
-        await press(pilot, ["escape"], "line 018.", "all workers")
-
-
 async def test_one_workers_lines_are_shown_by_its_name() -> None:
     screen = still(20)
     async with showing(screen, "line 019.", keys="4") as pilot:

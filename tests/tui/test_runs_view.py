@@ -73,15 +73,6 @@ async def test_one_key_repeats_a_run_and_the_new_one_is_selected_and_shown() -> 
         assert on.app.view and on.app.view.current.run.id == "svd-2"
 
 
-async def test_one_key_opens_a_runs_form_filled_in() -> None:
-    on = Still(cluster(run()))
-    async with on.app.run_test(size=(120, 40)) as pilot:
-        await on_runs(on, pilot)
-        await press(pilot, "e", "--run svd -p rows=20000 -p cols=10")
-        await pilot.press("ctrl+r")
-        await until(pilot, lambda: on.link.asked == [StartRun(0, "svd", SVD, cwd=HERE)])
-
-
 async def test_a_run_is_repeated_edited_and_copied_with_its_backend() -> None:
     on = Still(cluster(run(backend="numpy")))
     asked = StartRun(0, "svd", SVD, "numpy", HERE)

@@ -164,51 +164,49 @@ def group(finished: int) -> TaskGroupStatus:
     return TaskGroupStatus("g-1", "g", waiting=100 - finished, released=finished)
 
 
-def test_a_pace_is_told_after_some_seconds() -> None:
+@pytest.mark.parametrize(
+    ("looks", "rate", "left_s"),
+    [
+        ({0.0: [10]}, None, None),
+        ({0.0: [10], 4.0: [30]}, 5.0, 14.0),
+        ({float(at): [max(0, at - 50)] for at in range(100)}, 1.0, 51.0),
+        ({0.0: [10], 5.0: [10]}, None, None),
+        ({0.0: [10], 12.0: [10]}, 0.0, None),
+        ({0.0: [10], 2.0: [], 4.0: [20]}, None, None),
+    ],
+    ids=["not at once", "after seconds", "of the last seconds", "not yet", "of nothing", "gone"],
+)
+def test_a_pace_is_that_of_the_last_seconds_once_it_is_known(
+    looks: dict[float, list[int]], rate: float | None, left_s: float | None
+) -> None:
     throughput = Throughput()
-    throughput.look([group(10)], 0.0)
-    assert throughput.rate(group(10)) is None
-    throughput.look([group(30)], 4.0)
-    assert (throughput.rate(group(30)), throughput.left_s([group(30)])) == (5.0, 14.0)
-
-
-def test_only_the_last_seconds_count() -> None:
-    throughput = Throughput()
-    for second in range(100):
-        throughput.look([group(0 if second < 50 else second - 50)], float(second))
-    assert throughput.rate(group(49)) == 1.0
-
-
-def test_a_rate_of_nothing_is_known_only_after_a_while() -> None:
-    throughput = Throughput()
-    throughput.look([group(10)], 0.0)
-    throughput.look([group(10)], 5.0)
-    assert throughput.rate(group(10)) is None
-    throughput.look([group(10)], 12.0)
-    assert (throughput.rate(group(10)), throughput.left_s([group(10)])) == (0.0, None)
-
-
-def test_groups_that_are_gone_are_forgotten() -> None:
-    throughput = Throughput()
-    throughput.look([group(10)], 0.0)
-    throughput.look([], 2.0)
-    throughput.look([group(20)], 4.0)
-    assert throughput.rate(group(20)) is None
+    for at, finished in looks.items():
+        throughput.look([*map(group, finished)], at)
+    now = group(*finished)
+    assert (throughput.rate(now), throughput.left_s([now])) == (rate, left_s)
 
 
 A, B = FIRST_PREFIX, FIRST_PREFIX + 1
 
 
-def test_a_task_fills_the_columns_of_its_time() -> None:
+@pytest.mark.parametrize(
+    ("spans", "at", "row"),
+    [
+        ([TaskSpan("w", "qr", 2.0, 3.0)], 6.0, [IDLE] * 5 + [A] * 4 + [IDLE]),
+        ([TaskSpan("w", "a", 1.0, 0.2), TaskSpan("w", "b", 1.2, 0.7)], 2.0, [IDLE] * 6 + [B, IDLE]),
+        (
+            [TaskSpan("w", "a", 1.0, 0.1, erred=True), TaskSpan("w", "a", 1.1, 0.9)],
+            2.0,
+            [IDLE] * 6 + [ERRED, A],
+        ),
+        ([TaskSpan("w", "a", 1.0, 0.5)], 1000.0, [IDLE] * 60),
+    ],
+    ids=["the columns of its time", "the last of a second", "a failed one", "before the screen"],
+)
+def test_a_task_fills(spans: list[TaskSpan], at: float, row: list[int]) -> None:
     stream = TaskStream()
-    stream.add([TaskSpan("w", "qr", 2.0, 3.0)], at=6.0)
-    assert list(stream.row("w", 10)) == [IDLE] * 5 + [A] * 4 + [IDLE]
-
-
-def test_the_last_task_of_a_second_is_shown() -> None:
-    stream = TaskStream()
-    stream.add([TaskSpan("w", "first", 1.0, 0.2), TaskSpan("w", "last", 1.2, 0.7)], at=2.0)
-    assert stream.row("w", 8)[6] == B
+    stream.add(spans, at=at)
+    assert list(stream.row("w", len(row))) == row
 
 
 def test_the_present_is_at_the_right_and_the_past_moves_to_the_left() -> None:
@@ -227,18 +225,6 @@ def test_a_lane_that_is_wider_than_what_is_kept_is_empty_at_the_left() -> None:
     assert len(row) == 280
     assert set(row[: 280 - KEPT]) == {IDLE}
     assert row[280 - KEPT] == A
-
-
-def test_a_failed_task_stands_out() -> None:
-    stream = TaskStream()
-    stream.add([TaskSpan("w", "a", 1.0, 0.1, erred=True), TaskSpan("w", "a", 1.1, 0.9)], at=2.0)
-    assert stream.row("w", 8)[6] == ERRED
-
-
-def test_a_task_from_before_the_screen_is_let_be() -> None:
-    stream = TaskStream()
-    stream.add([TaskSpan("w", "a", 1.0, 0.5)], at=1000.0)
-    assert set(stream.row("w", 60)) == {IDLE}
 
 
 def test_a_clock_that_jumps_either_way_is_survived() -> None:
