@@ -198,6 +198,23 @@ def test_an_instance_that_is_destroyed_under_its_worker_is_named_and_the_others_
     wait_until(lambda: said not in gputui("why", "lab").stdout)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_workers_compute_while_the_driver_hangs_for_a_minute(
+    machine: Machine, gputui: Command
+) -> None:
+    gputui.env |= machine.env
+    assert gputui("up", "localhost gpus=mig memory=1GiB", "--name", "lab").returncode == 0
+    machine.set(f"{A100}{H100}hang nvmlDeviceGetMemoryInfo_v2\n")
+    until_s = time.monotonic() + 60
+    wait_until(lambda: "the driver does not answer" in gputui("why", "lab").stdout)
+    while time.monotonic() < until_s:
+        assert len(smoke(gputui)) == 3
+    machine.set(A100 + H100)
+    wait_until(lambda: "the driver does not answer" not in gputui("why", "lab").stdout)
+    assert gputui("down", "lab").returncode == 0
+
+
 def smoke(gputui: Command) -> set[str]:
     """Run on all workers; return their names."""
     done = gputui("--attach", "lab", "--run", "smoke", "--backend", "numpy", "--json", "--quiet")
