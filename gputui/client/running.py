@@ -380,12 +380,17 @@ class RunningCluster(Cluster):  # type: ignore[misc]
     def _ask(self, request: Request) -> Any:
         """Send a request to the head at once, also when the result is not awaited."""
         if self.asynchronous:
-            self._rescaling = self._tasks.start(self._answered(request), "asking")
+            answered = self._answered(self._head.request(request))
+            self._rescaling = self._tasks.start(answered, "asking")
             return self._rescaling
-        return self.sync(self._answered, request)
 
-    async def _answered(self, request: Request) -> str:
-        answer = await self._head.request(request)
+        async def asked() -> str:
+            return await self._answered(self._head.request(request))
+
+        return self.sync(asked)
+
+    async def _answered(self, reply: "asyncio.Future[Reply]") -> str:
+        answer = await reply
         assert isinstance(answer, Done)
         await self._refresh()
         return answer.text
