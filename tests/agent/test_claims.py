@@ -222,17 +222,6 @@ def test_a_child_does_not_keep_the_claim_of_its_parent(folder: Path) -> None:
         child.wait()
 
 
-def test_a_holder_that_cannot_be_seen_still_excludes(
-    folder: Path, start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    alice = start(ALICE)
-    alice.claim(GPUS[:1], TEXT)
-    # As in a container with pids of its own.
-    monkeypatch.setattr(procfs, "flock_holders", dict)
-    assert seen(folder) == {GPUS[0]: Claim(None, None)}
-    assert Claims(folder).claim(GPUS[:2], TEXT) == GPUS[:1]
-
-
 def test_who_waits_comes_in_order_and_the_dead_leave_the_line(folder: Path, start: Start) -> None:
     alice, bob, carol = start(ALICE), start(BOB), start(CAROL)
     for user in (alice, bob, carol):
@@ -325,18 +314,6 @@ def test_the_folder_is_an_administrators_where_one_is_set(tmp_path: Path) -> Non
         claims_folder("", setting)
 
 
-def test_a_folder_that_not_everybody_may_use_is_refused(tmp_path: Path) -> None:
-    tmp_path.chmod(0o1777)
-    closed = tmp_path / "gputui"
-    closed.mkdir(mode=0o755)
-    with pytest.raises(FolderError, match="mode 755, not 1777"):
-        claims_folder("", tmp_path / "none", [closed])
-    link = tmp_path / "link"
-    link.symlink_to(closed)
-    with pytest.raises(FolderError, match="is not a folder"):
-        claims_folder("", tmp_path / "none", [link])
-
-
 def test_a_folder_on_a_network_file_system_is_refused_by_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -359,23 +336,6 @@ def test_it_is_known_where_proc_hides_others(option: str, hidden: bool) -> None:
         command, capture_output=True, text=True, cwd="/", env={"PYTHONPATH": ROOT}
     )
     assert done.stdout == f"{hidden}\n", done.stderr
-
-
-def test_a_holder_outside_a_namespace_of_pids_is_unknown_inside_and_excludes(
-    folder: Path, start: Start
-) -> None:
-    alice = start(ALICE)
-    alice.claim(GPUS[:1], TEXT)
-    ask = (
-        "from pathlib import Path; from gputui.agent.claims import Claims, Note; "
-        f"mine = Claims(Path('{folder}')); uuid = '{GPUS[0]}'; claim = mine.seen([uuid])[uuid]; "
-        "print(claim.pid, claim.user, mine.claim([uuid], Note()))"
-    )
-    command = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", ask]
-    done = subprocess.run(
-        command, capture_output=True, text=True, cwd="/", env={"PYTHONPATH": ROOT}
-    )
-    assert done.stdout == f"None None ('{GPUS[0]}',)\n", done.stderr
 
 
 def test_a_note_of_any_length_keeps_its_promised_end(folder: Path) -> None:

@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import subprocess
-import tempfile
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -107,22 +106,6 @@ async def test_a_second_head_takes_over_and_the_first_is_hung_up_on(up: Driver) 
         await first.wait()
     up.send(Ping(3))
     await up.wait_for(Pong, lambda pong: pong.number == 3)
-
-
-def test_an_agent_that_takes_no_connections_holds_no_other_up(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    with tempfile.TemporaryDirectory(prefix="gt-", dir="/tmp") as runtime:
-        monkeypatch.setenv("XDG_RUNTIME_DIR", runtime)
-        frozen, other = AgentSocket.of("frozen", "host"), AgentSocket.of("other", "host")
-        lock = frozen.hold()
-        assert lock is not None
-        frozen.note(lock)
-        other.sweep_others()
-        assert frozen.path.with_suffix(".held").exists()
-        os.close(lock)
-        other.sweep_others()
-        assert not frozen.path.with_suffix(".held").exists()
 
 
 def test_one_agent_at_a_time_holds_a_lock_that_is_removed_meanwhile(
