@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gputui.agent.facts import limits, logind_kills
+from gputui.agent.facts import logind_kills
 from gputui.protocol.agent import AgentEnding
 from tests.agent.driving import GROUPS, Driver, control_group
 from tests.sshd import unavailable
@@ -50,12 +50,6 @@ def named(before: str, scratch: Path, gpus: int = 0) -> dict[str, str]:
 
 def test_where_nothing_is_limited_nothing_is_said(tmp_path: Path) -> None:
     assert named("ulimit -t unlimited", tmp_path) == {}
-
-
-def test_a_limit_on_cpu_time_is_named(tmp_path: Path) -> None:
-    found = named("ulimit -t 7200", tmp_path)
-    assert list(found) == ["a process is killed after 7200 s of CPU time (ulimit -t)"]
-    assert "limits.conf" in "".join(found.values())
 
 
 @pytest.mark.skipif(not shutil.which("setpriv"), reason="needs setpriv")
@@ -161,10 +155,6 @@ def test_logind_is_named_where_it_ends_what_a_login_started(folder: Path) -> Non
         scope.rmdir()
     assert text.startswith("logind kills all that a login started")
     assert "KillUserProcesses=no" in hint
-
-
-def test_this_process_is_asked(tmp_path: Path) -> None:
-    assert all(text and hint for text, hint in limits(tmp_path, 1))
 
 
 OTHER = 54321

@@ -22,29 +22,12 @@ def seen(watch: DeviceWatch) -> list[tuple[bool, float | None]]:
     return [(device.stale, device.utilization_percent) for device in watch.devices()]
 
 
-def test_every_gpu_is_read_used_or_not(nvml, watching):
-    nvml.set(gpus=[{"utilization": i} for i in range(8)])
-    watch = watching()
-    assert [device.label for device in watch.devices()] == list("01234567")
-    assert [device.utilization_percent for device in watch.devices()] == list(range(8))
-    assert watch.cuda_version == "13.0"
-    assert watch.warnings() == ()
-
-
 def test_a_gpu_that_hangs_is_marked_and_the_others_go_on(nvml, watching):
     nvml.set(gpus=[{"utilization": 1}, {}])
     watch = watching()
     nvml.set(gpus=[{"hang": ["nvmlDeviceGetPowerUsage"]}, {"utilization": 7}])
     assert until(lambda: seen(watch) == [(True, 1), (False, 7)])
     assert quickest(watch.devices) < 0.1
-
-
-def test_a_gpu_that_answers_again_is_fresh_again(nvml, watching):
-    watch = watching()
-    nvml.set(gpus=[{"hang": ["*"]}, {}])
-    assert until(lambda: watch.devices()[0].stale)
-    nvml.set(gpus=2)
-    assert until(lambda: not watch.devices()[0].stale)
 
 
 def test_without_a_driver_there_are_no_devices_and_a_warning(nvml, watching):
