@@ -21,13 +21,11 @@ from gputui.protocol.agent import (
     Pong,
     Reach,
     Reached,
-    RestartWorkers,
     Shutdown,
     StartWorkers,
     StopWorkers,
     WorkerExited,
     WorkerReady,
-    WorkerStarted,
 )
 from gputui.protocol.shared import LogLines
 from tests.agent.driving import (
@@ -57,13 +55,6 @@ async def test_a_worker_joins_over_tls_computes_and_leaves_nothing(
     assert not list(tmp_path.glob("gputui-*/*"))
 
 
-async def test_a_head_that_comes_back_within_the_lease_finds_its_workers(up: Driver) -> None:
-    up.relay.kill()
-    await up.relay.wait()
-    facts = await up.connect()
-    assert [worker.name for worker in facts.running] == ["host:cpu0"]
-
-
 async def test_a_head_that_comes_back_is_told_of_workers_between_two_processes(up: Driver) -> None:
     pid = up.started().pid
     forkserver = parent_of(pid)
@@ -81,28 +72,6 @@ async def test_a_head_that_comes_back_is_told_of_workers_between_two_processes(u
     told = [each for each in up.seen[seen:] if isinstance(each, WorkerExited)]
     exited = told[0] if told else await up.wait_for(WorkerExited)
     assert (exited.name, exited.kind) == ("host:cpu0", "stopped")
-
-
-@pytest.mark.slow
-async def test_without_a_head_everything_ends_with_the_lease(
-    tmp_path: Path, driver: Driver, scheduler: Any
-) -> None:
-    driver.lease_s = 4.0
-    await driver.connect()
-    await start_worker(driver, scheduler)
-    driver.relay.kill()
-    await driver.nothing_left()
-    assert not list(tmp_path.glob("gputui-*/*"))
-
-
-async def test_a_crashed_worker_comes_back_and_says_why_it_went(up: Driver) -> None:
-    started = next(each for each in up.seen if isinstance(each, WorkerStarted))
-    os.kill(started.pid, signal.SIGSEGV)
-    exited = await up.wait_for(WorkerExited)
-    assert exited.kind == "signal" and "SIGSEGV" in exited.reason
-    assert exited.restart_in_s is not None
-    again = await up.wait_for(WorkerStarted)
-    assert again.restarts == 1
 
 
 def hoard() -> int:
@@ -177,16 +146,6 @@ async def test_client_restart_brings_the_worker_back(up: Driver, scheduler: Any)
         await up.wait_for(WorkerReady)
         await restarting
         assert await client.submit(sum, [1, 2]) == 3
-
-
-@pytest.mark.slow
-async def test_a_stopped_worker_stays_away_until_it_is_started(up: Driver, scheduler: Any) -> None:
-    up.send(StopWorkers(("host:cpu0",), 3.0))
-    exited = await up.wait_for(WorkerExited)
-    assert (exited.kind, exited.restart_in_s) == ("stopped", None)
-    await start_worker(up, scheduler)
-    up.send(RestartWorkers(("host:cpu0",)))
-    await up.wait_for(WorkerReady)
 
 
 def print_much() -> None:
