@@ -92,7 +92,9 @@ async def test_a_cut_connection_and_an_ended_agent_are_not_taken_for_each_other(
     assert reasons == {"h0": "the connection to its agent was cut", "h1": "its agent ended"}
 
 
-async def test_a_host_is_tried_often_while_its_workers_live(begin: Begin) -> None:
+async def test_a_host_is_tried_often_while_its_workers_live_which_are_silent_with_it(
+    begin: Begin,
+) -> None:
     one = begin(reconnect_s=(0.01, 60.0), ping_interval_s=0.05)
     await one.up(2)
     one.agent().reachable = False
@@ -100,21 +102,12 @@ async def test_a_host_is_tried_often_while_its_workers_live(begin: Begin) -> Non
     for _ in range(3):
         one.head.changed.clear()
         await one.head.changed.wait()
-    one.agent().reachable = True
-    await one.until(lambda: one.fleet.host_statuses[0].state is HostState.READY)
-    assert not any(kind == "lost" for _, _, kind, _ in one.head.events)
-
-
-async def test_the_workers_of_a_host_that_does_not_answer_are_silent_with_it(begin: Begin) -> None:
-    one = begin(reconnect_s=(0.01, 60.0), ping_interval_s=0.05)
-    await one.up(2)
-    one.agent().reachable = False
-    one.agent().cut()
     await one.until(lambda: one.fleet.host_statuses[0].state in AWAY)
     assert {status.state for status in one.fleet.worker_statuses} == {WorkerState.SILENT}
     one.agent().reachable = True
     await one.until(lambda: one.fleet.host_statuses[0].state is HostState.READY)
     assert all(status.state.up for status in one.fleet.worker_statuses)
+    assert not any(kind == "lost" for _, _, kind, _ in one.head.events)
 
 
 async def test_an_agent_is_asked_for_an_answer_only_while_it_says_nothing(begin: Begin) -> None:

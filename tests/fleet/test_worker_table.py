@@ -45,14 +45,6 @@ def state(worker_table: WorkerTable) -> WorkerState:
     return worker_table.statuses({})[0].state
 
 
-def test_a_worker_comes_up_by_what_its_agent_tells() -> None:
-    worker_table = WorkerTable({}, lambda host: "", **Head().for_workers())
-    worker_table.expect(spec(), sent=True)
-    assert state(worker_table) is WorkerState.STARTING
-    worker_table.ready(WorkerReady("a:gpu0", "tls://a:1", None))
-    assert worker_table.up == ("a:gpu0",)
-
-
 def test_a_worker_is_busy_idle_or_paused_by_the_counts(worker_table: WorkerTable) -> None:
     for executing, status, seen in (
         (1, "running", WorkerState.BUSY),
@@ -61,11 +53,6 @@ def test_a_worker_is_busy_idle_or_paused_by_the_counts(worker_table: WorkerTable
     ):
         worker_table.count(counts("a:gpu0", executing=executing, status=status))
         assert state(worker_table) is seen
-
-
-def test_a_status_joins_the_agents_reading(worker_table: WorkerTable) -> None:
-    (status,) = worker_table.statuses({"a:gpu0": WorkerReading("a:gpu0", 50.0, 1000, 12)})
-    assert (status.cpu_percent, status.rss_bytes, status.pid) == (50.0, 1000, 7)
 
 
 def test_a_second_report_with_the_device_is_not_another_start(
@@ -86,19 +73,6 @@ def test_a_crashed_worker_is_coming_until_it_is_parked(worker_table: WorkerTable
 def test_a_death_is_counted_before_the_next_process_is_started(worker_table: WorkerTable) -> None:
     worker_table.exited(exited(restart_in_s=60.0))
     assert worker_table.statuses({})[0].restarts == 1
-
-
-def test_a_restart_is_noticed(worker_table: WorkerTable, head: Head) -> None:
-    worker_table.exited(exited(restart_in_s=0.5))
-    worker_table.started(WorkerStarted("a:gpu0", 8, 1))
-    assert head.restarted == ["a:gpu0"]
-
-
-def test_a_stopped_worker_is_forgotten(worker_table: WorkerTable) -> None:
-    worker_table.retire(("a:gpu0",)).close()
-    assert worker_table.staying == {}
-    worker_table.exited(exited(kind="stopped"))
-    assert "a:gpu0" not in worker_table
 
 
 def test_the_cheapest_to_give_up_is_the_idle_one_that_holds_least() -> None:
@@ -133,6 +107,7 @@ def test_a_stopped_process_is_silent_at_once_and_says_what_lets_it_go_on(
     reading = WorkerReading("a:gpu0", 0.0, 1000, 12, stopped=True)
     (status,) = worker_table.statuses({"a:gpu0": reading})
     assert status.state is WorkerState.SILENT and status.stopped
+    assert (status.cpu_percent, status.rss_bytes, status.pid) == (0.0, 1000, 7)
     assert "kill -CONT 7 on a" in status.reason
 
 
