@@ -1,16 +1,8 @@
 """Metrics as Prometheus reads them: its own parser judges."""
 
 import asyncio
-import contextlib
-import json
-import shutil
-import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
-from urllib.parse import quote
-from urllib.request import ProxyHandler, build_opener
 
 import pytest
 
@@ -141,71 +133,3 @@ async def test_what_asks_for_something_else_or_says_nothing_is_left_alone() -> N
         silent.close()
     finally:
         server.close()
-
-
-SCRAPING = """
-global: {scrape_interval: 200ms, scrape_timeout: 200ms}
-scrape_configs:
-  - job_name: gputui
-    static_configs: [{targets: ["%s"]}]
-"""
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-    return port
-
-
-@pytest.fixture
-async def prometheus(tmp_path: Path) -> AsyncIterator[Callable[[str], Awaitable[list[Any]]]]:
-    """A real Prometheus that scrapes a cluster of two GPUs; answers queries."""
-    program = shutil.which("prometheus")
-    if program is None:
-        pytest.skip("prometheus is not installed")
-    idle = device(1, utilization_percent=0.0, memory_used_bytes=2**30)
-    taken = snapshot(host("h", BUSY, idle), workers=(worker(current_task="train"),))
-    server = MetricsServer(lambda: exposition(taken, {BUSY.uuid: 'run "1"'}))
-    await server.open(0)
-    target = server.url.removeprefix("http://").partition("/")[0]
-    (tmp_path / "prometheus.yml").write_text(SCRAPING % target)
-    port = free_port()
-    process = await asyncio.create_subprocess_exec(
-        program,
-        f"--config.file={tmp_path}/prometheus.yml",
-        f"--storage.tsdb.path={tmp_path}/data",
-        f"--web.listen-address=127.0.0.1:{port}",
-        stderr=asyncio.subprocess.DEVNULL,
-    )
-
-    async def query(text: str) -> list[Any]:
-        url = f"http://127.0.0.1:{port}/api/v1/query?query={quote(text)}"
-        opener = build_opener(ProxyHandler({}))
-        with contextlib.suppress(OSError):
-            found = await asyncio.to_thread(lambda: json.load(opener.open(url, timeout=5)))
-            return list(found["data"]["result"])
-        return []
-
-    try:
-        yield query
-    finally:
-        server.close()
-        process.terminate()
-        await process.wait()
-
-
-@pytest.mark.slow
-async def test_a_real_prometheus_scrapes_them(
-    prometheus: Callable[[str], Awaitable[list[Any]]],
-) -> None:
-    async with asyncio.timeout(60):
-        while not (found := await prometheus("DCGM_FI_DEV_GPU_UTIL")):
-            await asyncio.sleep(0.2)
-    by_gpu = {each["metric"]["gpu"]: each for each in found}
-    assert {gpu: float(each["value"][1]) for gpu, each in by_gpu.items()} == {"0": 87.5, "1": 0}
-    labels = by_gpu["0"]["metric"]
-    assert (labels["run"], labels["task"], labels["hostname"]) == ('run "1"', "train", "h")
-    (energy,) = await prometheus("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION")
-    assert float(energy["value"][1]) == 1_234_500.0
-    (up,) = await prometheus('up{job="gputui"}')
-    assert up["value"][1] == "1"
