@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
-from distributed import Client, Lock
+from distributed import Client
 
 from gputui.model.verdicts import Evidence, Verdict, verdicts
 from gputui.protocol.frontend import Examine, Examined
@@ -62,22 +62,6 @@ async def client(standing: LiveCluster) -> AsyncIterator[Client]:
         yield client
 
 
-def hold_the_gil(seconds: float) -> None:
-    import ctypes
-
-    ctypes.PyDLL(None).usleep(int(seconds * 1e6))
-
-
-async def test_a_task_that_holds_the_gil_in_c_is_named_with_its_line(
-    standing: LiveCluster, client: Client
-) -> None:
-    task = client.submit(hold_the_gil, 6, pure=False)
-    verdict = await until(standing, "gil")
-    assert "holds the GIL in head/test_why.py:" in verdict.text
-    assert "hold_the_gil" in verdict.text
-    await task
-
-
 async def test_a_stopped_worker_is_named_with_how_to_go_on(standing: LiveCluster) -> None:
     pid = standing.workers["localhost:cpu1"].pid
     with stopped(pid):
@@ -105,24 +89,6 @@ async def test_a_resource_that_no_worker_offers_is_named(
     verdict = await until(standing, "no-place")
     assert verdict.text == "1 task waits for what no worker offers: FOO"
     await client.cancel([task])
-
-
-def under_lock(name: str) -> None:
-    with Lock(name):
-        pass
-
-
-async def test_a_task_that_waits_for_a_dask_lock_is_named(
-    standing: LiveCluster, client: Client
-) -> None:
-    lock = Lock("mine")
-    await lock.acquire()
-    task = client.submit(under_lock, "mine", pure=False)
-    verdict = await until(standing, "lock")
-    assert verdict.text == "1 task waits for a Dask lock or semaphore"
-    assert "head/test_why.py:" in verdict.evidence[0]
-    await lock.release()
-    await task
 
 
 async def test_a_cluster_without_tasks_waits_for_its_client(
