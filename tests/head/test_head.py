@@ -90,22 +90,6 @@ async def test_a_frontend_on_a_gpu_is_the_clusters_own_and_another_process_is_no
     await cluster.until(lambda: owners() == [Owner.OURS, Owner.OTHER])
 
 
-@pytest.mark.slow
-async def test_a_cluster_ends_with_its_starter(clusters: Clusters) -> None:
-    cluster = await clusters.start(up=2)
-    await asyncio.to_thread(cluster.head.end)
-    await nothing_left(cluster.id)
-    assert running_clusters() == ()
-
-
-@pytest.mark.slow
-async def test_a_killed_head_takes_everything_along_within_the_lease(clusters: Clusters) -> None:
-    cluster = await clusters.start(lease_s=2.0, up=2)
-    os.kill(cluster.head.pid, signal.SIGKILL)
-    await nothing_left(cluster.id, 2 + 10)
-    assert running_clusters() == ()
-
-
 async def test_an_unused_cluster_that_stays_ends_after_its_timeout(clusters: Clusters) -> None:
     cluster = await clusters.start(stays=True, idle_timeout_s=0.5)
     await cluster.link.close()
@@ -202,15 +186,6 @@ async def test_a_cluster_that_stays_outlives_its_starter_and_its_scheduler(
     await cluster.up(2)
     async with client_of(cluster) as client:
         assert await client.submit(sum, [1, 2]) == 3
-
-
-@pytest.mark.slow
-async def test_a_scheduler_that_dies_fails_a_cluster_of_one_run(clusters: Clusters) -> None:
-    cluster = await clusters.start(up=2)
-    os.kill(cluster.snapshot.scheduler.pid, signal.SIGKILL)
-    await cluster.until(lambda: cluster.stopped)
-    assert cluster.stopped and cluster.stopped.failed and "SIGKILL" in cluster.stopped.reason
-    await nothing_left(cluster.id)
 
 
 async def test_what_workers_print_reaches_every_frontend_that_follows(

@@ -1,31 +1,25 @@
 """What the head keeps of the last hour, and what a frontend makes of it."""
 
-import asyncio
 import base64
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from gputui.head import cluster_view
 from gputui.head.broadcasts import EVENTS_BYTES_EACH, EventLog
 from gputui.head.cluster_view import RecentHistory
-from gputui.head.server import FrontendConnection
 from gputui.model.readings import DeviceReading, HostReading
 from gputui.model.series import HistoryTaken, Metric
 from gputui.model.snapshot import (
     HostState,
     HostStatus,
-    Session,
     Severity,
     WorkerState,
     WorkerStatus,
 )
 from gputui.protocol.channel import QUEUE_BYTES
-from gputui.protocol.frontend import Attach, EventHappened, FromFrontend, ToFrontend
+from gputui.protocol.frontend import EventHappened, ToFrontend
 from gputui.protocol.typed_codec import decode, encode
-from tests.channels import memory_pair
 from tests.clusters import Clusters
 
 UTILIZATION, POWER = Metric.UTILIZATION, Metric.POWER
@@ -155,29 +149,3 @@ def test_what_a_frontend_is_sent_first_fits_its_queue_however_many_hosts_report(
     for number in range(3_000):
         log.tell(Severity.INFO, f"h{number}" * 99, "ready", text * 4_000)
     assert 0 < sum(len(encode(EventHappened(event))) for event in log.events) < QUEUE_BYTES / 2
-
-
-async def test_nothing_is_packed_for_a_frontend_that_has_left(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    packed = []
-
-    def taken() -> Iterator[HistoryTaken]:
-        kept = Kept()
-        kept.take(host(10.0))
-        for number in range(100):
-            packed.append(number)
-            yield kept.taken()
-
-    monkeypatch.setattr(cluster_view, "HISTORY_AFTER_S", 0.0)
-    history = RecentHistory(tuple)
-    monkeypatch.setattr(history, "taken", taken)
-    one, other = memory_pair(FromFrontend, ToFrontend)
-    frontend = FrontendConnection(Attach(Session("screen"), True), one, None)
-    sending = asyncio.create_task(history.send_to(frontend))
-    async for _ in other:
-        await other.close()
-        await one.close()
-        frontend.gone.set()
-    await sending
-    assert 1 <= len(packed) < 100

@@ -1,8 +1,5 @@
 """A head with hosts over SSH: several addresses, hosts that fail, ask, or are lost."""
 
-import os
-import signal
-from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 
 import psutil
@@ -10,11 +7,10 @@ import pytest
 
 from gputui.client.start import HeadProcess
 from gputui.model.snapshot import HostState
-from gputui.protocol.frontend import Answer, AwaitWorkers, ChangeHosts, Scale, Settled
+from gputui.protocol.frontend import Answer, ChangeHosts, Scale
 from tests.clusters import Clusters, LiveCluster
 from tests.head.conftest import a_head
 from tests.head.test_head import client_of
-from tests.processes import parent_of
 from tests.sshd import Namespaces, SshHost, SshHosts
 
 ONE_WORKER = "gpus=none workers=1 nthreads=1 memory=512MiB"
@@ -78,15 +74,6 @@ def over_ipv6(hosts: Namespaces, host: SshHost) -> str:
 
 
 @pytest.mark.slow
-async def test_a_host_that_fails_does_not_stop_the_others(far: LiveCluster) -> None:
-    await far.request(ChangeHosts(0, f"nowhere.invalid {ONE_WORKER}"))
-    settled = await far.request(AwaitWorkers(0))
-    assert isinstance(settled, Settled)
-    assert len(settled.workers) == 2
-    assert [host.name for host in settled.failed_hosts] == ["nowhere.invalid"]
-
-
-@pytest.mark.slow
 async def test_hosts_are_added_and_removed_while_it_runs(
     far: LiveCluster, openssh_hosts: SshHosts
 ) -> None:
@@ -100,30 +87,6 @@ async def test_hosts_are_added_and_removed_while_it_runs(
         await far.until(lambda: list(host_states(far)) == [third.split()[0]])
         assert await future == 3
         assert list(far.workers) == [f"{third.split()[0]}:cpu0"]
-
-
-@pytest.mark.slow
-async def test_workers_are_spread_over_the_hosts(far: LiveCluster, openssh_hosts: SshHosts) -> None:
-    lines = openssh_hosts.text("gpus=none workers=2 nthreads=1 memory=256MiB").splitlines()
-    names = [line.split()[0] for line in lines]
-    await far.request(Scale(0, 0))
-    await far.request(ChangeHosts(0, remove=tuple(names[:2])))
-    await far.request(ChangeHosts(0, "\n".join(lines[2:])))
-    await far.until(lambda: host_states(far) == dict.fromkeys(names[2:], HostState.READY))
-    await far.request(Scale(0, 2))
-    await far.up(2)
-    assert Counter(worker.host for worker in far.workers.values()) == Counter(names[2:])
-
-
-@pytest.mark.slow
-async def test_a_killed_agent_is_met_again_and_its_workers_replaced(
-    far: LiveCluster, openssh_hosts: SshHosts
-) -> None:
-    worker = far.workers[f"{openssh_hosts.hosts[0].name}:cpu0"]
-    os.kill(parent_of(parent_of(worker.pid)), signal.SIGKILL)
-    await far.until(lambda: far.snapshot.workers_up == 1)
-    await far.until(lambda: far.snapshot.workers_up == 2)
-    assert far.workers[worker.name].pid != worker.pid
 
 
 @pytest.mark.slow

@@ -138,14 +138,6 @@ def devices(cluster: LiveCluster) -> list[object]:
     return [d for host in cluster.snapshot.hosts for d in host.devices] if cluster.snapshot else []
 
 
-async def test_the_first_that_fails_ends_the_others(gpus: LiveCluster) -> None:
-    output = Output(gpus)
-    code = "import os, sys, time; os.environ['RANK'] == '1' and sys.exit(9); time.sleep(1000)"
-    await ran(gpus, *python(code), gpus=3, per=Per.GPU)
-    await output.ended("a/0", "a/1", "a/2")
-    assert [output.exited[f"a/{rank}"].status for rank in range(3)] == [-15, 9, -15]
-
-
 async def test_a_frontend_that_goes_away_ends_its_programs(
     gpus: LiveCluster, clusters: Clusters
 ) -> None:

@@ -17,14 +17,10 @@ PRESETS = """
 import time
 from gputui.presets import Outcome, Preset
 
-def raises(job):
-    raise ZeroDivisionError("not today")
-
 def lasts(job):
     list(job.results(job.map(time.sleep, [600, 600])))
     return Outcome({})
 
-broken = Preset("broken", "raises while it builds", (), raises)
 endless = Preset("endless", "takes long", (), lasts)
 """
 
@@ -77,18 +73,6 @@ async def test_a_run_is_one_run_from_its_start_to_its_result(standing: LiveClust
         "done",
     ]
     assert records.find(id).state is RunState.DONE
-
-
-@pytest.mark.slow
-async def test_a_preset_that_raises_while_it_builds_fails_its_run_alone(
-    standing: LiveCluster, tmp_path: Path
-) -> None:
-    (tmp_path / "mine.py").write_text(PRESETS)
-    id = await started(standing, f"{tmp_path}/mine.py:broken")
-    run = await ended(standing, id)
-    assert run.state is RunState.FAILED
-    assert run.failure and "ZeroDivisionError: not today" in run.failure.message
-    assert all(worker.state.up for worker in standing.workers.values())
 
 
 async def test_a_run_says_whose_it_is_and_ends_when_cancelled_its_workers_stay(

@@ -56,13 +56,6 @@ async def until(condition: Callable[[], object]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_a_request_is_answered_by_its_number(server: tuple[FrontendServer, Listener]) -> None:
-    link = await HeadConnection.open(server[0].path, frontend="screen")
-    first, second = await asyncio.gather(link.request(Scale(0, 1)), link.request(Scale(0, 2)))
-    assert (first.request, second.request) == (1, 2)
-    await link.close()
-
-
 async def test_a_frontend_that_reads_nothing_holds_up_nobody(
     server: tuple[FrontendServer, Listener],
 ) -> None:
@@ -74,15 +67,6 @@ async def test_a_frontend_that_reads_nothing_holds_up_nobody(
         link = await HeadConnection.open(opened.path, frontend="screen")
         assert await link.request(Scale(0, 1)) == Done(1, "done")
         await link.close()
-
-
-async def test_the_last_message_reaches_a_frontend_before_the_end(
-    server: tuple[FrontendServer, Listener],
-) -> None:
-    link = await HeadConnection.open(server[0].path, frontend="screen")
-    await server[0].close(SchedulerReady("the last"))
-    assert [message async for message in link.messages()] == [SchedulerReady("the last")]
-    await link.close()
 
 
 async def test_a_line_that_is_no_message_ends_that_frontend_only(
