@@ -177,10 +177,3 @@ def test_a_cluster_that_is_left_running_promises_its_end(gputui: Command) -> Non
     finally:
         assert gputui("down", "lab").returncode == 0
     assert all(gpu["free"] for gpu in gpus(gputui))
-
-
-def test_an_option_for_free_gpus_that_does_nothing_is_refused(gputui: Command) -> None:
-    for option in ("--wait", "2h"), ("--memory-free", "1GiB"):
-        done = gputui("up", *option)
-        assert done.returncode == 2
-        assert f"{option[0]}: for --gpus N, or gpus=free:N in HOSTS" in done.stderr

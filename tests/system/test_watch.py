@@ -48,9 +48,3 @@ def test_what_is_kept_goes_on_without_a_screen(gputui: Command) -> None:
     again.press("l")
     assert again.exit_status == 0
     assert gputui("down", "lab").returncode == 0
-
-
-@pytest.mark.parametrize("words", [("up", "--workers", "0"), ("--run", "svd", "--workers", "0")])
-def test_what_needs_workers_does_not_take_none(gputui: Command, words: tuple[str, ...]) -> None:
-    done = gputui(*words)
-    assert done.returncode == 2 and "--workers 0" in done.stderr
