@@ -55,21 +55,6 @@ def test_a_script_has_its_own_streams_arguments_and_exit_code(gputui: Command) -
 
 
 @pytest.mark.slow
-def test_a_record_says_what_workers_sent_each_other(gputui: Command) -> None:
-    script = written(
-        gputui.folder / "mine.py",
-        "one, other = client.nthreads()",
-        "made = client.submit(bytes, 2**25, workers=[one])",
-        "client.submit(len, made, workers=[other]).result()",
-        "time.sleep(3)",
-    )
-    gputui.ok("localhost gpus=none workers=2 nthreads=1", "--run", script)
-    used = json.loads(gputui("runs", "last", "--json").stdout)["usage"]
-    assert sum(size for _, size in used["moved"]) >= 2**25
-    assert " GB between workers" in gputui("runs", "show", "last").stdout
-
-
-@pytest.mark.slow
 def test_a_script_that_shuts_its_cluster_down_has_ended_well(gputui: Command) -> None:
     script = written(gputui.folder / "mine.py", "client.shutdown()", "print('after')")
     done = gputui(HERE, "--run", script)
@@ -94,19 +79,6 @@ def test_modules_beside_a_script_are_found_on_hosts_that_do_not_have_them(
     name = openssh_hosts.hosts[0].name
     done = gputui(f"{name} gpus=none workers=1", "--run", script)
     assert (done.returncode, done.stdout) == (0, "48.0\n"), done.stderr
-
-
-@pytest.mark.slow
-def test_a_module_that_was_edited_is_new_in_the_next_run(lab: Command) -> None:
-    folder = lab.folder / "edited"
-    script = written(
-        folder / "mine.py", "import values", "print(client.submit(values.get).result())"
-    )
-    for value in ("1", "2"):
-        (folder / "values.py").write_text(f"def get():\n    return {value}\n")
-        os.utime(folder / "values.py", (int(value), int(value)))
-        done = lab("--attach", "lab", "--run", script)
-        assert done.stdout == f"{value}\n", done.stderr
 
 
 MINE = (
@@ -138,21 +110,6 @@ def test_two_scripts_with_modules_of_one_name_never_run_each_others(lab: Command
     third = lab.start("--attach", "lab", "--run", scripts[1], stdin=subprocess.PIPE)
     out, err = third.communicate("\n", timeout=BOUND_S)
     assert (third.returncode, out) == (0, "other 1\nother 2\n"), err
-
-
-@pytest.mark.slow
-def test_two_runs_at_once_each_have_a_recording(lab: Command) -> None:
-    ends = "print('at work', flush=True)", "sys.stdin.readline()"
-    script = written(lab.folder / "mine.py", "time.sleep(2.5)", *ends)
-    words = ("--attach", "lab", "--run", script)
-    runs = [at_work(lab, *words, stdin=subprocess.PIPE) for _ in range(2)]
-    for run in runs:
-        assert run.communicate("\n", timeout=BOUND_S)[0] == ""
-    records = json.loads(lab("runs", "--json").stdout)[:2]
-    assert [each["preset"] for each in records] == [script, script]
-    assert all(each["usage"]["watched_s"] >= 2 for each in records)
-    assert all(lab("runs", "show", each["id"], "--trace", f"{each['id']}.json").returncode == 0
-               for each in records)  # fmt: skip
 
 
 SPAWNS = """
@@ -228,23 +185,6 @@ def test_with_json_stdout_has_one_object_and_the_scripts_words_are_elsewhere(lab
     assert [worker["host"] for worker in printed["workers"]] == ["localhost"] * 2
     assert printed["restarts"] == 2
     assert "a word" in done.stderr
-
-
-@pytest.mark.slow
-def test_a_run_of_a_script_is_recorded_with_what_its_workers_printed(lab: Command) -> None:
-    script = written(
-        lab.folder / "mine.py",
-        "import pathlib",
-        "client.submit(print, 'said by a task').result()",
-        "logs = pathlib.Path(os.environ['XDG_STATE_HOME'], 'gputui', 'runs')",
-        "while not any('said by' in log.read_text() for log in logs.glob('*/log.txt')):",
-        "    time.sleep(0.05)",
-    )
-    lab("--attach", "lab", "--run", script)
-    record = last_run(lab)
-    assert record["state"] == "done"
-    assert record["hosts"] == "cluster lab"
-    assert "said by a task" in log_of_last_run(lab)
 
 
 def test_nothing_secret_is_where_other_programs_would_see_it(lab: Command) -> None:
