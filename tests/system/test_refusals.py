@@ -14,57 +14,39 @@ PYTHONPATH = os.environ.get("PYTHONPATH", "")
 SMALL = ("--run", "random-sum", "-p", "size=100", "--quiet")
 
 
-@pytest.fixture
-def taken() -> Iterator[int]:
-    """A port that another program listens on."""
-    with socket.create_server(("", 0)) as server:
-        yield server.getsockname()[1]
+@pytest.fixture(params=["taken", "of the system"])
+def refused(request: pytest.FixtureRequest, gputui: Command) -> Iterator[tuple[str, str]]:
+    """A port that the command cannot have, and why."""
+    if request.param == "taken":
+        with socket.create_server(("", 0)) as server:
+            yield str(server.getsockname()[1]), "Address already in use"
+    elif os.geteuid() != 0:
+        pytest.skip("only root can give up being root")
+    else:
+        kept = "-all,+dac_override"  # no port below 1024, and still these files
+        gputui.before = ("setpriv", "--bounding-set", kept, "--inh-caps", kept)
+        yield "80", "Permission denied"
 
 
-def test_a_scheduler_port_that_is_taken_is_named_with_the_setting(
-    gputui: Command, taken: int
+def test_a_scheduler_port_that_cannot_be_had_is_named_with_the_setting(
+    gputui: Command, refused: tuple[str, str]
 ) -> None:
-    gputui.env["DASK_GPUTUI__SCHEDULER__PORT"] = str(taken)
+    port, why = refused
+    gputui.env["DASK_GPUTUI__SCHEDULER__PORT"] = port
     done = gputui(ONE, *SMALL)
     assert done.returncode == 3
-    assert f"port {taken}: Address already in use; set gputui.scheduler.port" in done.stderr
+    assert f"port {port}: {why}; set gputui.scheduler.port" in done.stderr
 
 
 @pytest.mark.parametrize("command", [("up",), SMALL])
-def test_a_dashboard_port_that_is_taken_is_refused_before_anything_starts(
-    gputui: Command, taken: int, command: tuple[str, ...]
+def test_a_dashboard_port_that_cannot_be_had_is_refused_before_anything_starts(
+    gputui: Command, refused: tuple[str, str], command: tuple[str, ...]
 ) -> None:
-    done = gputui(*command, "--dashboard", str(taken))
+    port, why = refused
+    done = gputui(*command, "--dashboard", port)
     assert (done.returncode, done.stdout) == (2, "")
-    assert f"--dashboard {taken}: Address already in use; name another one" in done.stderr
+    assert f"--dashboard {port}: {why}; name another one, or 0 for any" in done.stderr
     assert gputui.files() == []
-
-
-@pytest.fixture
-def ordinary(gputui: Command) -> Command:
-    """The command as a user who may listen on no port below 1024, and still read these files."""
-    if os.geteuid() != 0:
-        pytest.skip("only root can give up being root")
-    kept = "-all,+dac_override"
-    gputui.before = ("setpriv", "--bounding-set", kept, "--inh-caps", kept)
-    return gputui
-
-
-def test_a_port_of_the_system_is_named_with_the_setting(ordinary: Command) -> None:
-    ordinary.env["DASK_GPUTUI__SCHEDULER__PORT"] = "80"
-    done = ordinary(ONE, *SMALL)
-    assert done.returncode == 3
-    assert "port 80: Permission denied; set gputui.scheduler.port" in done.stderr
-
-
-@pytest.mark.parametrize("command", [("up",), SMALL])
-def test_a_dashboard_on_a_port_of_the_system_is_refused_before_anything_starts(
-    ordinary: Command, command: tuple[str, ...]
-) -> None:
-    done = ordinary(*command, "--dashboard", "80")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "--dashboard 80: Permission denied; name another one, or 0 for any" in done.stderr
-    assert ordinary.files() == []
 
 
 def test_a_dashboard_without_bokeh_is_refused_before_anything_starts(gputui: Command) -> None:

@@ -1,63 +1,56 @@
 """A cluster that runs and does not answer is listed as that, and never taken for one that ended."""
 
-import contextlib
 import json
 import os
+import socket
 import subprocess
-import sys
-from collections.abc import Iterator
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.system.conftest import Command
-
-HEAD = """
-import socket, sys
-from gputui.folders import runtime_folder
 from gputui.protocol.connection_file import ConnectionFile, NameLock
-import os
-lock = NameLock("lab", "f00d")
-path = str(runtime_folder() / "f00d.sock")
-listener = socket.socket(socket.AF_UNIX)
-listener.bind(path)
-listener.listen()
-lock.publish(ConnectionFile("lab", "f00d", os.getpid(), path, 0.0, "1", address="tls://h:1"))
-print("ready", flush=True)
-kept = []
-while True:
-    frontend, _ = listener.accept()
-    kept.append(frontend)
-    if sys.argv[1] == "hangs up":
-        frontend.recv(1)
-        frontend.close()
-"""
 
 
-@contextlib.contextmanager
-def head(gputui: Command, how: str) -> Iterator[None]:
-    """Play a head that takes frontends and says nothing."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", HEAD, how],
-        stdout=subprocess.PIPE,
-        env={**os.environ, **gputui.env},
-        cwd=Path(__file__).parent.parent.parent,
-    )
-    try:
-        assert process.stdout and process.stdout.readline() == b"ready\n"
-        yield
-    finally:
-        process.kill()
-        process.communicate()
+@pytest.fixture
+def head(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[NameLock, socket.socket]]:
+    """The name of a head that says nothing, and its socket."""
+    with tempfile.TemporaryDirectory(prefix="gt-") as folder, socket.socket(socket.AF_UNIX) as own:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
+        path = str(Path(folder, "f00d.sock"))
+        own.bind(path)
+        own.listen()
+        lock = NameLock("lab", "f00d")
+        lock.publish(
+            ConnectionFile("lab", "f00d", os.getpid(), path, 0.0, "1", address="tls://h:1")
+        )
+        yield lock, own
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("how", ["hangs up", "is silent"])
-def test_a_cluster_that_does_not_answer_is_listed_as_that(gputui: Command, how: str) -> None:
-    with head(gputui, how):
-        listed = gputui("ls")
-        assert "(does not answer)" in listed.stdout
-        assert "runs all the same" in listed.stderr
-        (row,) = json.loads(gputui("ls", "--json").stdout)
-        assert (row["name"], row["workers"], row["problem"]) == ("lab", None, "does not answer")
-    assert "no cluster runs" in gputui("ls").stderr
+@pytest.mark.parametrize(
+    "hangs_up", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["hangs up", "is silent"]
+)
+def test_a_cluster_that_does_not_answer_is_listed_as_that(
+    in_process: Callable[..., "subprocess.CompletedProcess[str]"],
+    head: tuple[NameLock, socket.socket],
+    hangs_up: bool,
+) -> None:
+    lock, own = head
+
+    def hang_up() -> None:
+        for _ in range(2):
+            frontend, _ = own.accept()
+            frontend.recv(1)
+            frontend.close()
+
+    if hangs_up:
+        threading.Thread(target=hang_up).start()
+    listed = in_process("ls")
+    assert "(does not answer)" in listed.stdout
+    assert "runs all the same" in listed.stderr
+    (row,) = json.loads(in_process("ls", "--json").stdout)
+    assert (row["name"], row["workers"], row["problem"]) == ("lab", None, "does not answer")
+    lock.release()
+    assert "no cluster runs" in in_process("ls").stderr
