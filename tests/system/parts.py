@@ -58,6 +58,11 @@ class Run:
         """Return the pid of a part of the cluster, where there is one now."""
         return next(iter(parts_of(self.cluster_id)[part]), None)
 
+    def on_hosts(self) -> set[int]:
+        """Return what runs on hosts, but for relays, which hear of no cut until they speak."""
+        parts = parts_of(self.cluster_id)
+        return {pid for part in ("agent", "forkserver", "worker", "other") for pid in parts[part]}
+
     def end(self) -> tuple[int, str, str]:
         """Wait for the command, and return exit status, stdout and stderr."""
         out, err = self.process.communicate(timeout=BOUND_S)

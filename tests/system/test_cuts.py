@@ -11,7 +11,7 @@ from tests.processes import parent_of
 from tests.sshd import Namespaces, SshHosts
 from tests.system import hang
 from tests.system.conftest import GONE_S, Command, found, wait_until
-from tests.system.parts import Run, parts_of
+from tests.system.parts import Run
 
 WORKER = "gpus=none workers=1 nthreads=1 memory=512MiB"
 
@@ -107,18 +107,10 @@ def test_a_host_off_the_network_ends_all_with_the_lease_and_another_computes(
     host = next(one for one in namespace_hosts.hosts if worker in namespace_hosts.processes_of(one))
     namespace_hosts.cut(host)
     try:
-        wait_until(
-            lambda: not worker_actions(run) & set(namespace_hosts.processes_of(host)), GONE_S
-        )
+        wait_until(lambda: not run.on_hosts() & {*namespace_hosts.processes_of(host)}, GONE_S)
         status, out, err = run.end()
     finally:
         namespace_hosts.mend(host)
     assert status == 0, err
     assert json.loads(out)["result"] == {"value": hang.VALUE}
     run.assert_nothing_left()
-
-
-def worker_actions(run: Run) -> set[int]:
-    """Return what of a cluster runs on its hosts; a relay hears of the cut when it speaks."""
-    parts = parts_of(run.cluster_id)
-    return {pid for part in ("agent", "forkserver", "worker", "other") for pid in parts[part]}

@@ -9,7 +9,6 @@ import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -218,24 +217,11 @@ def test_a_host_behind_ssh_that_is_off_the_network_ends_all_with_its_lease(
     run = Run(gputui, shut, "child")
     run.hanging_worker()
     host = namespace_hosts.hosts[0]
-    named = f"GPUTUI_CLUSTER={run.cluster_id}".encode()
     namespace_hosts.cut(host)
     try:
-        wait_until(lambda: not marked_on(namespace_hosts, host, named), GONE_S)
+        wait_until(lambda: not run.on_hosts() & {*namespace_hosts.processes_of(host)}, GONE_S)
     finally:
         namespace_hosts.mend(host)
     status, _, err = run.end()
     assert (status, "no worker is left" in err) == (1, True), err
     run.assert_nothing_left()
-
-
-def marked_on(hosts: Namespaces, host: SshHost, mark: bytes) -> list[int]:
-    """Return the processes of a cluster on a host, but for relays, which hear of no cut."""
-    found = []
-    for pid in hosts.processes_of(host):
-        with contextlib.suppress(OSError):
-            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            environ = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-            if mark in environ and b"relay" not in words:
-                found.append(pid)
-    return found
