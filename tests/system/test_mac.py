@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 import gputui as package
-from gputui.cli.listing import FOLDER
 from tests import mac
 from tests.system.conftest import Command
 from tests.system.lab import HERE
@@ -131,7 +130,3 @@ def test_the_screen_shows_the_demo_and_a_cluster_elsewhere_there(
             screen.sees(seen, "running")
         finally:
             screen.kill()
-
-
-def test_the_help_says_what_was_tried() -> None:
-    assert "not run on a Mac" in (FOLDER / "ssh.md").read_text(encoding="utf-8")

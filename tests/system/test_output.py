@@ -55,16 +55,6 @@ def test_in_a_terminal_bars_stand_still_above_the_result_and_its_figure(lab: Com
     assert "┤" in result and "━" not in result
 
 
-def test_arrays_that_are_there_are_never_overwritten(lab: Command) -> None:
-    out = lab.folder / "mine"
-    out.mkdir()
-    (out / "u.npy").write_bytes(b"precious")
-    done = lab(*SVD, "--save", str(out))
-    assert done.returncode == 2
-    assert "has u.npy already" in done.stderr
-    assert (out / "u.npy").read_bytes() == b"precious"
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="a disk of its own needs root")
 def test_a_disk_too_small_for_the_arrays_leaves_the_result_and_no_file(lab: Command) -> None:
