@@ -171,6 +171,8 @@ def test_the_pipe_of_an_mps_daemon_reaches_workers_and_programs(
 def test_a_cluster_that_is_left_running_promises_its_end(gputui: Command) -> None:
     gputui.ok("up", "--name", "lab", "--gpus", "2", "--for", "3h")
     try:
+        # The head that is asked shows a moment before.
+        wait_until(lambda: any(gpu["claim"] for gpu in gpus(gputui)), 20)
         claims = [gpu["claim"] for gpu in gpus(gputui) if gpu["claim"]]
         assert [claim["text"] for claim in claims] == ["cluster lab"] * 2
         assert all(3500 * 3 < claim["until"] - time.time() <= 3600 * 3 for claim in claims)
