@@ -7,7 +7,6 @@ only; nothing here knows of frontends.
 """
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
@@ -108,7 +107,9 @@ class Fleet:
         self.scheduler_wanted = asyncio.Event()
         """Set when a scheduler is started; before that, hosts are only watched."""
         self._need_scheduler = need_scheduler
-        self.free_gpus = FreeGpus(self._hosts, settings, self.scheduler_wanted, self._gpus_taken)
+        self.free_gpus = FreeGpus(
+            self._hosts, settings, self.scheduler_wanted, self._reconcile_soon
+        )
         self._leaving: set[str] = set()
         self._credentials: Credentials | None = None
         self._ways = Ways(self._hosts, settings.scheduler_host or "")
@@ -237,15 +238,8 @@ class Fleet:
 
     async def examine(self, bound_s: float) -> tuple[ExaminedHost, ...]:
         """Have all agents examine their workers; those that do not answer in time are left out."""
-
-        async def ask(fleet_host: FleetHost) -> ExaminedHost | None:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(bound_s):
-                    return await fleet_host.examine()
-            return None
-
-        found = await asyncio.gather(*map(ask, self._hosts.values()))
-        return tuple(each for each in found if each is not None)
+        found = await asyncio.gather(*(each.examine(bound_s) for each in self._hosts.values()))
+        return tuple(filter(None, found))
 
     def follow_logs(self, on: bool) -> None:
         """Have the agents begin or stop to send what workers print."""
@@ -310,7 +304,6 @@ class Fleet:
             why = "its host has not been reached for longer than the lease"
             self.worker_table.lose(self.worker_table.of_host(host.name), why)
         self._reconcile_soon()
-        self._changed()
 
     def _received(self, host: FleetHost, message: FromAgent) -> None:
         """Handle a message of an agent."""
@@ -359,16 +352,16 @@ class Fleet:
         self._changed()
         return changes
 
-    def _gpus_taken(self) -> None:
-        self._reconcile_soon()
-        self._changed()
-
     def _reconcile_soon(self) -> None:
-        """Reconcile once for all events of a moment, for a fifth of the time at most."""
+        """Show what changed, and reconcile once for all events of a moment.
+
+        That takes a fifth of the time at most.
+        """
         if not self._reconciling:
             self._reconciling = True
             wait_s = REST * self._reconciled_in_s
             asyncio.get_running_loop().call_later(wait_s, self.reconcile)
+        self._changed()
 
     def _actual(self, hosts: tuple[Host, ...] | None = None) -> Actual:
         """Return the actual hosts and workers; a lost host counts until its lease is over."""
@@ -403,7 +396,6 @@ class Fleet:
         lost = f"; lost with it: what {', '.join(stayed)} held" if stayed else ""
         self._tell(Severity.INFO, name, "removed", f"no longer of this cluster{lost}")
         self._reconcile_soon()
-        self._changed()
 
     def _disown(self, name: str) -> None:
         for uuid in [uuid for uuid, owner in self._owners.items() if owner == name]:

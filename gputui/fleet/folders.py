@@ -78,12 +78,9 @@ async def _send(archive: int, run: str, host: FleetHost) -> None:
     start, data = 0, b"-"
     while data:
         data = await asyncio.to_thread(os.pread, archive, SENT_BYTES, start)
-        try:
-            async with asyncio.timeout(TAKEN_S):
-                taken = await host.ask_agent(SendFolder(run, start, packed(data)))
-        except TimeoutError as error:
-            why = f"{host.name} did not take the folder within {TAKEN_S:g} s"
-            raise ClusterError(why) from error
+        taken = await host.ask_agent(SendFolder(run, start, packed(data)), TAKEN_S)
+        if taken is None:
+            raise ClusterError(f"{host.name} did not take the folder within {TAKEN_S:g} s")
         if taken.error:
             raise ClusterError(f"{host.name} cannot keep the folder: {taken.error}")
         start += len(data)

@@ -7,6 +7,7 @@ host and never an exception that others see.
 """
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -182,16 +183,16 @@ class FleetHost:
         if self._session is not None:
             self._session.channel.allow(int(characters * (1 - OUTPUT_COUNTS)))
 
-    async def ask_agent(self, order: Order) -> Any:
-        """Ask the agent, and return its answer; TimeoutError without one."""
-        if self._session is None:
-            raise TimeoutError
-        return await self._session.ask(order)
+    async def ask_agent(self, order: Order, bound_s: float) -> Any:
+        """Ask the agent, and return its answer; None without one in time."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(bound_s):
+                return self._session and await self._session.ask(order)
 
-    async def examine(self) -> ExaminedHost:
-        """Have the agent examine its workers; raises TimeoutError where it is not connected."""
-        examined: ExaminedHost = await self.ask_agent(Examine())
-        return replace(examined, host=self.name)
+    async def examine(self, bound_s: float) -> ExaminedHost | None:
+        """Have the agent examine its workers; None where it does not answer in time."""
+        examined: ExaminedHost | None = await self.ask_agent(Examine(), bound_s)
+        return examined and replace(examined, host=self.name)
 
     def retry(self) -> None:
         """Try a failed host again, or one that is reconnecting at once."""

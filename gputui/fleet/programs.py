@@ -47,6 +47,7 @@ GRACE_S = 5.0
 """How long the others may take to end when one has failed."""
 ANSWER_S = 8.0
 """How long an agent may take to open a port, or to try one."""
+NO_ANSWER = f"its agent did not answer within {ANSWER_S:g} s"
 LOOK_S = 0.02
 """How often one who waits for hosts looks whether they are ready."""
 NOTE_CHARACTERS = 80
@@ -301,21 +302,20 @@ class Programs:
         first, *others = [self._hosts[share.host] for share in shares]
         address = _address_for(first, others)
         try:
-            async with asyncio.timeout(ANSWER_S):
-                opened: Listening = await first.ask_agent(Listen(address))
-                if opened.error:
-                    where = f"{first.name} cannot listen on {bracketed(address)}"
-                    raise HeadError(f"{where}: {opened.error}")
-                reached: list[Reached] = await asyncio.gather(
-                    *(each.ask_agent(Reach(address, opened.port, CONNECT_S)) for each in others)
-                )
-        except TimeoutError as error:
-            raise HeadError(f"the agents did not answer within {ANSWER_S:g} s") from error
+            opened: Listening | None = await first.ask_agent(Listen(address), ANSWER_S)
+            if opened is None or opened.error:
+                why = opened.error if opened else NO_ANSWER
+                raise HeadError(f"{first.name} cannot listen on {bracketed(address)}: {why}")
+            order = Reach(address, opened.port, CONNECT_S)
+            reached: list[Reached | None] = await asyncio.gather(
+                *(each.ask_agent(order, ANSWER_S) for each in others)
+            )
         finally:
             first.send(StopListening())
         for other, answer in zip(others, reached, strict=True):
-            if answer.error:
-                way = closed(other.name, other.far_address, first.name, address, answer.error)
+            if answer is None or answer.error:
+                why = answer.error if answer else NO_ANSWER
+                way = closed(other.name, other.far_address, first.name, address, why)
                 raise HeadError(f"{way}\n  {HINT}")
         return address, opened.port
 

@@ -7,10 +7,8 @@ goes through SSH where they do, too: so it takes none down that start with it.
 """
 
 import asyncio
-import contextlib
 from collections.abc import Collection, Mapping
 from itertools import islice
-from typing import Any
 
 from gputui.errors import HostError
 from gputui.fleet import checks
@@ -209,7 +207,8 @@ def _is_here(host: FleetHost) -> bool:
 
 
 async def _both_ways(host: FleetHost, address: str, port: int, other: FleetHost) -> str:
-    there: Listening | None = await _answer(other, Listen(other.listen_address, other.host.ports))
+    order = Listen(other.listen_address, other.host.ports)
+    there: Listening | None = await other.ask_agent(order, ANSWER_S)
     errors = await asyncio.gather(
         _between(other, host, address, port),
         _between(host, other, other.listen_address, there.port if there else 0),
@@ -225,14 +224,6 @@ def closed(source: str, near: str, target: str, far: str, error: str) -> str:
     """
     near = f" ({near})" if near else ""
     return f"{source}{near} cannot reach the workers of {target} at {bracketed(far)}: {error}"
-
-
-async def _answer(host: FleetHost, order: Listen | Reach) -> Any:
-    """Have an agent carry an order out; None where it does not answer."""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(ANSWER_S):
-            return await host.ask_agent(order)
-    return None
 
 
 def apart(behind: str, other: str) -> str:
@@ -277,7 +268,8 @@ async def from_here(host: FleetHost, address: str, port: int) -> str:
 async def _between(source: FleetHost, target: FleetHost, address: str, port: int) -> str:
     """Try a port of a host from another one; return the way where that is closed, or ""."""
     far = target.host.contact or address
-    reached: Reached | None = await _answer(source, Reach(far, port, CONNECT_S)) if port else None
+    order = Reach(far, port, CONNECT_S)
+    reached: Reached | None = await source.ask_agent(order, ANSWER_S) if port else None
     if not reached or not reached.error:
         return ""
     near = source.listen_address or source.far_address
