@@ -28,9 +28,9 @@ class Model:
     links: Interconnect
 
 
-H200_LINKS = Interconnect(18, 4, 478e9, (), pcie_generation=5, pcie_width=16)
+H200_LINKS = Interconnect(18, 478e9, (), pcie_generation=5, pcie_width=16)
 H200 = Model("NVIDIA H200", 143_771 * 2**20, 76.0, 700.0, 1980.0, H200_LINKS)
-A100_LINKS = Interconnect(12, 3, 300e9, (), pcie_generation=4, pcie_width=16)
+A100_LINKS = Interconnect(12, 300e9, (), pcie_generation=4, pcie_width=16)
 A100 = Model("NVIDIA A100-SXM4-80GB", 81_920 * 2**20, 58.0, 400.0, 1410.0, A100_LINKS)
 
 

@@ -89,7 +89,6 @@ class Interconnect:
 
     nvlinks: SmallNumber = 0
     """Of them that are up."""
-    nvlink_generation: SmallNumber | None = None
     nvlink_bytes_per_s: BytesPerSecond | None = None
     """All of them together."""
     nvlink_peers: Few[Name] = ()

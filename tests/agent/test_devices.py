@@ -58,7 +58,7 @@ def test_what_connects_gpus_is_read_once_and_what_goes_over_it_each_time(nvml):
     [reading] = [first.read() for _ in range(SLOW_EVERY)][-1]
     assert reading.nvlink_bytes_per_s > 0
     found = reading.interconnect
-    assert (found.nvlinks, found.nvlink_generation, found.nvlink_peers) == (18, 4, ("1",))
+    assert (found.nvlinks, found.nvlink_peers) == (18, ("1",))
     assert found.nvlink_bytes_per_s == pytest.approx(478e9, rel=0.01)
     assert found.pcie_bytes_per_s == pytest.approx(63e9, rel=0.01)
     without = alone.read()[0]

@@ -331,11 +331,6 @@ def nvmlDeviceGetNvLinkState(handle: Handle, link: int) -> int:  # noqa: N802
     return int(link < links)
 
 
-def nvmlDeviceGetNvLinkVersion(handle: Handle, link: int) -> int:  # noqa: N802
-    _whole("nvmlDeviceGetNvLinkVersion", handle)
-    return 6
-
-
 def nvmlDeviceGetP2PStatus(handle: Handle, other: Handle, index: int) -> int:  # noqa: N802
     both = (_whole("nvmlDeviceGetP2PStatus", each) for each in (handle, other))
     return 0 if all(gpu.nvlinks for gpu in both) else 5

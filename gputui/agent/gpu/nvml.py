@@ -60,8 +60,6 @@ MOST_NVLINKS = 18
 P2P_OVER_NVLINK = 2
 LANE_BYTES_PER_S = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
 """PCIe generation → bytes per second of a lane, after encoding."""
-NVLINK_GENERATIONS = {1: 1, 2: 2, 3: 2, 4: 3, 5: 3, 6: 4, 7: 5, 8: 6}
-"""NVML_NVLINK_VERSION_… → generation: 2.0 and 2.2 are 2."""
 
 XID_EVENT = 8
 """nvmlEventTypeXidCriticalError."""
@@ -320,14 +318,12 @@ class Gpu:
         ask, handle = self._ask, self.handle
         states = [ask("nvmlDeviceGetNvLinkState", handle, link) for link in range(MOST_NVLINKS)]
         links = [link for link, state in enumerate(states) if state]
-        version = ask("nvmlDeviceGetNvLinkVersion", handle, links[0]) if links else None
         each_mbps = self._fields((NVLINK_SPEED_MBPS, 0)) if links else None
         generation = ask("nvmlDeviceGetMaxPcieLinkGeneration", handle)
         width = ask("nvmlDeviceGetMaxPcieLinkWidth", handle)
         lane = LANE_BYTES_PER_S.get(generation)
         return Interconnect(
             nvlinks=len(links),
-            nvlink_generation=None if version is None else NVLINK_GENERATIONS.get(version),
             nvlink_bytes_per_s=None if each_mbps is None else len(links) * each_mbps * 1e6,
             nvlink_peers=tuple(
                 other.label

@@ -51,21 +51,17 @@ class Sampler(Generic[T]):
         self.value = first
         """The last sample, or `first` before one was taken."""
         self.sampled = threading.Event()
-        self._sampled_at = time.monotonic()
+        self.sampled_at = time.monotonic()
+        """When it was taken, by the monotonic clock."""
         self._sample = sample
         self._interval_s = interval_s
         self._ended = ended
         threading.Thread(target=self._run, name=name, daemon=True).start()
 
-    @property
-    def age_s(self) -> float:
-        """Seconds since the last sample was taken."""
-        return time.monotonic() - self._sampled_at
-
     def _run(self) -> None:
         while not self._ended.is_set():
             self.value = self._sample()
-            self._sampled_at = time.monotonic()
+            self.sampled_at = time.monotonic()
             self.sampled.set()
             self._ended.wait(self._interval_s)
 
@@ -115,8 +111,9 @@ class DeviceWatch:
 
     def devices(self) -> Readings:
         """Return every GPU and MIG instance as it was read last, in NVML's order."""
+        stale_before = time.monotonic() - self._stale_after_s
         readings = [
-            replace(reading, stale=True) if sampler.age_s > self._stale_after_s else reading
+            replace(reading, stale=True) if sampler.sampled_at < stale_before else reading
             for gpu, sampler in self._gpus
             for reading in self._with_xid(gpu, sampler.value)
         ]

@@ -218,7 +218,7 @@ def interconnect_line(device: DeviceReading) -> Line:
     """Describe a GPU's links to the others and to its host; empty if NVML does not report them.
 
     >>> from gputui.model.readings import Interconnect
-    >>> links = Interconnect(18, 4, 480e9, ("1", "2"), pcie_generation=5, pcie_width=16)
+    >>> links = Interconnect(18, 480e9, ("1", "2"), pcie_generation=5, pcie_width=16)
     >>> read = DeviceReading("GPU-1", "0", "H200", interconnect=links, nvlink_bytes_per_s=12e9)
     >>> "".join(text for text, _ in interconnect_line(read))
     'links  18 x NVLink to 1 2  11G/s of 447G/s  PCIe 5 x16'
