@@ -71,11 +71,8 @@ class AgentSocket:
         """Return a listening socket, 0600, in place of any that an agent left behind."""
         self.path.unlink(missing_ok=True)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        before = os.umask(0o177)
-        try:
-            listener.bind(str(self.path))
-        finally:
-            os.umask(before)
+        listener.bind(str(self.path))
+        self.path.chmod(0o600)  # its folder is this user's alone
         listener.listen(8)
         return listener
 
