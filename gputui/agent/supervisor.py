@@ -177,14 +177,14 @@ class Supervisor:
     def _start(self) -> None:
         """Start all that goes on for as long as the agent."""
         for number in END_SIGNALS:
-            wish = partial(self._take, Shutdown(LEASE_GRACE_S))
-            asyncio.get_running_loop().add_signal_handler(number, wish)
+            asyncio.get_running_loop().add_signal_handler(
+                number, self._take, Shutdown(LEASE_GRACE_S)
+            )
         signal.pthread_sigmask(signal.SIG_UNBLOCK, END_SIGNALS)
         self._watch.start()
         reader = TelemetryReader(self._watch)
         self._lasting.keep(self._end_with_lease, "the lease")
-        sweep = asyncio.to_thread(self._sweep)
-        self._work.start(sweep, "removing what agents left that were killed")
+        self._work.start(asyncio.to_thread(self._sweep), "removing what killed agents left")
         if self._configure.workers_wanted:
             self._workers.forkserver.start()
         self._lasting.keep(self._workers.forkserver.run, "starting workers")

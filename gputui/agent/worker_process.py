@@ -2,7 +2,7 @@
 
 Output is always drained, the last lines kept, and sent on while a head follows: a worker that
 prints 100 MB neither waits for anybody nor fills the agent's memory. How its process ended is
-explained, with a hint, by all that is known of it (`End`).
+explained, with a hint, by all that is known of it (`explain`).
 """
 
 import asyncio
@@ -11,7 +11,7 @@ import re
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from gputui.model.examination import ThreadStack, Transfers
@@ -46,6 +46,8 @@ FAILURES = (
 MORE = "give it more with memory=, or use smaller chunks"
 LESS = "give workers less with memory=, or use fewer of them"
 
+TAIL_LINES = 20
+"""How many of the last lines an end is explained by."""
 KEPT_LINES = 200
 SEND_EVERY_S = 0.25
 SENDINGS_AT_ONCE = 4
@@ -168,8 +170,6 @@ class WorkerProcess:
     failed_starts: int = 0
     """In a row."""
     stopping: bool = False
-    again: StartWorkers | None = None
-    """What to start under this name once it has stopped."""
     over_limit_bytes: int | None = None
     """The memory limit that it was ended at."""
     began_at: float = 0.0
@@ -245,68 +245,45 @@ class WorkerProcess:
         return BACKOFF_S[self.failed_starts]
 
 
-@dataclass(frozen=True, slots=True)
-class End:
-    """All that is known of how a worker's process ended."""
+def explain(
+    worker: WorkerProcess, status: int, *, oom_kills: int, limit_hits: int, device: str
+) -> tuple[str, str]:
+    """Return the kind and the reason of a process's end, from its `status` of `waitpid`.
 
-    status: int
-    """As `waitpid` gives it."""
-    tail: Sequence[str] = ()
-    """Its last lines."""
-    stopped: bool = False
-    restarting: bool = False
-    came_up: bool = True
-    ending: WorkerEnding | None = None
-    over_limit_bytes: int | None = None
-    """The memory limit that it was ended at."""
-    kernel_killed: bool = False
-    """Whether the kernel ended any process for memory while it lived."""
-    at_group_limit: bool = False
-    """Whether memory ran out at a control group's limit meanwhile."""
-    device: str = ""
-    """What befell its GPU meanwhile."""
-
-
-def explain(end: End) -> tuple[str, str]:
-    """Return the kind and the reason of an end.
-
-    >>> explain(End(0, stopped=True)), explain(End(0, ending=WorkerEnding()))[0]
-    (('stopped', 'stopped'), 'closed')
-    >>> explain(End(9, over_limit_bytes=2**30))[1]
-    'it reached its memory limit of 1.0 GiB; give it more with memory=, or use smaller chunks'
-    >>> explain(End(9, device="Xid 79, GPU has fallen off the bus"))[1]
-    'killed (SIGKILL) from outside gputui; its GPU: Xid 79, GPU has fallen off the bus'
-    >>> explain(End(3 << 8, ["so long"]))[1]
-    'exit code 3: a task or a library ended it (os._exit): so long'
+    `oom_kills` and `limit_hits` are counted at its end, as those of the worker were at its start;
+    `device` says what befell its GPU meanwhile.
     """
-    if end.stopped:
+    if worker.stopping:
         return "stopped", "stopped"
-    kind, reason = _explained(end)
-    return kind, f"{reason}; its GPU: {end.device}" if end.device else reason
+    whose = ""
+    if oom_kills > worker.oom_kills:
+        at_limit = limit_hits > worker.limit_hits
+        whose = "a control group's limit is reached" if at_limit else "the host has none"
+    kind, reason = _explained(worker, os.waitstatus_to_exitcode(status), whose)
+    return kind, f"{reason}; its GPU: {device}" if device else reason
 
 
-def _explained(end: End) -> tuple[str, str]:
-    code = os.waitstatus_to_exitcode(end.status)
-    lines = [line.strip() for line in end.tail if line.strip()]
-    last = lines[-1] if lines else ""
-    if end.over_limit_bytes is not None:
-        limit = sized(end.over_limit_bytes)
+def _explained(worker: WorkerProcess, code: int, whose: str) -> tuple[str, str]:
+    """Explain an end; `whose` memory ran out when the kernel ended any process for that."""
+    lines = [line.strip() for line in worker.output.tail(TAIL_LINES) if line.strip()]
+    last, ending = lines[-1] if lines else "", worker.ending
+    if worker.over_limit_bytes is not None:
+        limit = sized(worker.over_limit_bytes)
         return "memory-limit", f"it reached its memory limit of {limit}; {MORE}"
-    if end.restarting:
+    if worker.restarting:
         return "closed", "it was restarted"
-    if code == -signal.SIGKILL and end.kernel_killed:
-        whose = "a control group's limit is reached" if end.at_group_limit else "the host has none"
+    if code == -signal.SIGKILL and whose:
         return "oom-killer", f"memory ran out ({whose}): the kernel ended it; {LESS}"
     if code < 0:
         failures = filter(None, map(_failure, reversed(lines)) if -code in CRASHES else ())
         return next(failures, ("signal", _of_signal(-code)))
-    if end.ending and end.ending.signal:
-        return "signal", _of_signal(end.ending.signal)
-    if end.ending and not code:
+    if ending and ending.signal:
+        return "signal", _of_signal(ending.signal)
+    if ending and not code:
         return "closed", "it was closed by the scheduler or its client"
     if last.startswith(CANNOT_LISTEN):
         return "address", last
-    if end.came_up and not end.ending:
+    if worker.came_up and not ending:
         last = f"a task or a library ended it (os._exit){': ' * bool(last)}{last}"
         return "crashed", f"exit code {code}: {last}"
     return _failure(last) or ("crashed", f"exit code {code}{': ' * bool(last)}{last}")

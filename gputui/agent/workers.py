@@ -4,7 +4,6 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from gputui.agent.agent_socket import AgentSocket
 from gputui.agent.examining import examine
 from gputui.agent.forkserver_process import ForkserverProcess
 from gputui.agent.gpu.watch import DeviceWatch
-from gputui.agent.worker_process import End, WorkerOutput, WorkerProcess, explain
+from gputui.agent.worker_process import WorkerOutput, WorkerProcess, explain
 from gputui.engine.dask_settings import TERMINATE, terminate_share
 from gputui.errors import ProtocolError
 from gputui.folders import own_folder
@@ -44,9 +43,6 @@ from gputui.protocol.forking import (
     WorkerEnding,
     WorkerReport,
 )
-
-TAIL_LINES = 20
-"""How much of a worker's last output is reported with its end."""
 
 LOOK_S = 0.2
 """How often the workers' memory is read."""
@@ -107,8 +103,8 @@ class Workers:
                 worker.output.following = self._following
                 self._workers[spec.name] = worker
                 self._fork(worker)
-            elif worker.stopping:
-                worker.again = replace(order, specs=(spec,))
+            elif worker.stopping:  # its end is reported, and the head starts it then
+                continue
             elif worker.order.scheduler_address != order.scheduler_address:
                 worker.spec, worker.order = spec, order
                 self.restart([spec.name])
@@ -124,7 +120,7 @@ class Workers:
         they started."""
         ending = [self._workers[name] for name in names if name in self._workers]
         for worker in ending:
-            worker.stopping, worker.again = True, None
+            worker.stopping = True
             worker.cancel_restart()
             if worker.process is not None:
                 worker.process.send_signal(signal.SIGTERM)
@@ -149,8 +145,7 @@ class Workers:
             if worker.process is not None:
                 worker.restarting = True
                 worker.process.send_signal(signal.SIGTERM)
-                loop = asyncio.get_running_loop()
-                loop.call_later(RESTART_GRACE_S, worker.process.kill_group)
+                asyncio.get_running_loop().call_later(RESTART_GRACE_S, worker.process.kill_group)
             elif not worker.forking:
                 self._fork(worker)
 
@@ -305,26 +300,17 @@ class Workers:
         while worker.reports is not None and worker.reports.read():
             continue
         kind, reason = explain(
-            End(
-                status,
-                worker.output.tail(TAIL_LINES),
-                stopped=worker.stopping,
-                restarting=worker.restarting,
-                came_up=worker.came_up,
-                ending=worker.ending,
-                over_limit_bytes=worker.over_limit_bytes,
-                kernel_killed=self._cgroups.oom_kills() > worker.oom_kills,
-                at_group_limit=self._cgroups.limit_hits() > worker.limit_hits,
-                device=self._watch.trouble_of(worker.spec.device_uuid, worker.began_at),
-            )
+            worker,
+            status,
+            oom_kills=self._cgroups.oom_kills(),
+            limit_hits=self._cgroups.limit_hits(),
+            device=self._watch.trouble_of(worker.spec.device_uuid, worker.began_at),
         )
         if not worker.stopping:
             self._ended(worker, kind, reason)
         else:
-            self._report_exit(worker, kind, reason, 0.0 if worker.again else None)
+            self._report_exit(worker, kind, reason)
             self._forget(worker)
-            if worker.again:
-                self.start(worker.again)
         worker.ended.set()
 
     def _ended(self, worker: WorkerProcess, kind: str, reason: str) -> None:
@@ -333,8 +319,7 @@ class Workers:
         self._report_exit(worker, kind, reason, restart_in_s)
         if restart_in_s is not None:
             worker.restarts += 1
-            loop = asyncio.get_running_loop()
-            worker.restart = loop.call_later(restart_in_s, self._fork, worker)
+            worker.restart = asyncio.get_running_loop().call_later(restart_in_s, self._fork, worker)
 
     def _report_exit(
         self,

@@ -11,6 +11,7 @@ from typing import Any
 
 import distributed
 
+from gputui.agent.worker_process import WorkerOutput, WorkerProcess, explain
 from gputui.engine.tls import security
 from gputui.model.plan import WorkerSpec
 from gputui.process.search_path import own_environment
@@ -124,6 +125,32 @@ class Scheduler(distributed.Scheduler):  # type: ignore[misc]
 
     def start_http_server(self, *args: Any, **kwargs: Any) -> None:
         pass
+
+
+class Printed(WorkerOutput):
+    """What a worker printed before it ended."""
+
+    def __init__(self, *lines: str) -> None:
+        super().__init__("host:cpu0", print)
+        self._lines = lines
+
+    def tail(self, count: int) -> tuple[str, ...]:
+        return self._lines
+
+
+def how_it_ended(
+    status: int,
+    *lines: str,
+    oom_kills: int = 0,
+    limit_hits: int = 0,
+    device: str = "",
+    **fields: Any,
+) -> tuple[str, str]:
+    """Explain the end of a worker that had come up, if `fields` do not say otherwise."""
+    order = StartWorkers((), "tls://127.0.0.1:1", "127.0.0.1")
+    fields = {"address": "tls://127.0.0.1:2", **fields}
+    worker = WorkerProcess(spec(), order, Printed(*lines), **fields)
+    return explain(worker, status, oom_kills=oom_kills, limit_hits=limit_hits, device=device)
 
 
 def spec(name: str = "host:cpu0", memory_limit_bytes: int = 2**31) -> WorkerSpec:

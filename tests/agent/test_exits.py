@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from gputui.agent.worker_process import End, explain
 from gputui.protocol.agent import WorkerExited, WorkerReady
 from gputui.protocol.forking import WorkerEnding
-from tests.agent.driving import Driver, client_of
+from tests.agent.driving import Driver, client_of, how_it_ended
 
 OF_TASK = "a task or a library ended it (os._exit)"
 OOM = "cupy.cuda.memory.OutOfMemoryError: Out of memory allocating 8,000 bytes"
@@ -23,54 +22,58 @@ NO_LIBRARY = "ImportError: libnccl.so.2: cannot open shared object file: No such
 NO_ADDRESS = "it cannot listen on 10.0.0.7: this host has no such address"
 
 
-def failed(last: str, **more: Any) -> End:
+def failed(last: str) -> tuple[str, str]:
     """The end of a worker that said that it ends."""
-    return End(1 << 8, [last], ending=WorkerEnding(), **{"came_up": False, **more})
+    return how_it_ended(1 << 8, last, ending=WorkerEnding(), address="")
 
 
-def by_oom(**more: Any) -> End:
-    return End(9, kernel_killed=True, **more)
-
-
-ENDS: dict[str, tuple[End, str, str]] = {
-    "asked": (End(0, stopped=True), "stopped", "stopped"),
-    "closed": (End(0, ending=WorkerEnding()), "closed", "it was closed by the scheduler"),
-    "restarted": (End(9, restarting=True), "closed", "it was restarted"),
-    "our limit": (End(9, over_limit_bytes=2**30), "memory-limit", "it reached its memory limit of"),
-    "the host's memory": (by_oom(), "oom-killer", OUT_OF_MEMORY.format("the host has none")),
+ENDS: dict[str, tuple[tuple[str, str], str, str]] = {
+    "asked": (how_it_ended(0, stopping=True), "stopped", "stopped"),
+    "closed": (how_it_ended(0, ending=WorkerEnding()), "closed", "it was closed by the scheduler"),
+    "restarted": (how_it_ended(9, restarting=True), "closed", "it was restarted"),
+    "our limit": (
+        how_it_ended(9, over_limit_bytes=2**30),
+        "memory-limit",
+        "it reached its memory limit of",
+    ),
+    "the host's memory": (
+        how_it_ended(9, oom_kills=1),
+        "oom-killer",
+        OUT_OF_MEMORY.format("the host has none"),
+    ),
     "a group's memory": (
-        by_oom(at_group_limit=True),
+        how_it_ended(9, oom_kills=1, limit_hits=1),
         "oom-killer",
         OUT_OF_MEMORY.format("a control group's limit is reached"),
     ),
-    "kill -9": (End(9), "signal", "killed (SIGKILL) from outside gputui"),
-    "kill": (End(0, ending=WorkerEnding(15)), "signal", SIGTERM),
-    "crash": (End(11), "signal", "SIGSEGV: a library crashed"),
-    "os._exit(0)": (End(0), "crashed", f"exit code 0: {OF_TASK}"),
-    "os._exit(1)": (End(1 << 8, ["bye"]), "crashed", f"exit code 1: {OF_TASK}: bye"),
-    "os._exit(7)": (End(7 << 8), "crashed", f"exit code 7: {OF_TASK}"),
+    "kill -9": (how_it_ended(9), "signal", "killed (SIGKILL) from outside gputui"),
+    "kill": (how_it_ended(0, ending=WorkerEnding(15)), "signal", SIGTERM),
+    "crash": (how_it_ended(11), "signal", "SIGSEGV: a library crashed"),
+    "os._exit(0)": (how_it_ended(0), "crashed", f"exit code 0: {OF_TASK}"),
+    "os._exit(1)": (how_it_ended(1 << 8, "bye"), "crashed", f"exit code 1: {OF_TASK}: bye"),
+    "os._exit(7)": (how_it_ended(7 << 8), "crashed", f"exit code 7: {OF_TASK}"),
     "import": (failed("ImportError: no x"), "import-error", "ImportError: no x"),
     "library": (failed(NO_LIBRARY), "missing-library", f"a library is missing: {NO_LIBRARY}"),
     "device memory": (failed(OOM), "device-memory", f"device memory ran out: {OOM}"),
     "illegal address": (
-        End(6, [ADDRESS, "Aborted"]),
+        how_it_ended(6, ADDRESS, "Aborted"),
         "illegal-address",
         f"a kernel used an illegal address: {ADDRESS}",
     ),
-    "Xid": (End(6, device=XID), "signal", f"SIGABRT: a library crashed; its GPU: {XID}"),
+    "Xid": (how_it_ended(6, device=XID), "signal", f"SIGABRT: a library crashed; its GPU: {XID}"),
     "GPU lost": (failed("CUDA: GPU is lost"), "gpu-lost", "its GPU is lost: CUDA: GPU is lost"),
     "CUDA": (failed("CUDA error 999"), "cuda-error", "CUDA error 999"),
     "address": (failed(NO_ADDRESS), "address", NO_ADDRESS),
     "its start": (failed("TimeoutError: x"), "crashed", "exit code 1: TimeoutError: x"),
 }
-"""What happened → all that is known, the kind, and how its reason begins, as no other does."""
+"""What happened → how it is explained, the kind, and how its reason begins, as no other does."""
 
 
 @pytest.mark.parametrize("what", ENDS)
 def test_each_way_to_end_has_its_own_reason(what: str) -> None:
-    end, kind, begins = ENDS[what]
-    assert explain(end)[0] == kind
-    assert [each for each in ENDS if explain(ENDS[each][0])[1].startswith(begins)] == [what]
+    found, kind, begins = ENDS[what]
+    assert found[0] == kind
+    assert [each for each in ENDS if ENDS[each][0][1].startswith(begins)] == [what]
 
 
 def leave(code: int) -> None:

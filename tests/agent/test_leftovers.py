@@ -138,15 +138,6 @@ async def test_a_start_that_is_sent_twice_starts_one_process(
     assert {each.pid for each in driver.seen if isinstance(each, WorkerStarted)} == {again.pid}
 
 
-async def test_a_worker_started_while_it_stops_comes_back_when_it_has(
-    up: Driver, scheduler: Any
-) -> None:
-    up.send(StopWorkers(("host:cpu0",), 3.0))
-    up.send(StartWorkers((spec(),), scheduler[0].address, "127.0.0.1"))
-    assert (await up.wait_for(WorkerExited)).kind == "stopped"
-    await up.wait_for(WorkerReady)
-
-
 async def test_a_forkserver_that_cannot_import_dask_is_given_up_with_what_it_said(
     driver: Driver, scheduler: Any, tmp_path: Path
 ) -> None:

@@ -203,7 +203,7 @@ async def test_a_line_without_an_end_is_not_glued_to_the_next_workers_first() ->
     assert lines_of(sent) == ["first", "partial", "next"]
 
 
-async def test_an_end_is_explained_by_what_that_process_printed() -> None:
+async def test_the_last_lines_are_those_of_that_process() -> None:
     output = WorkerOutput("w", lambda message: None)
     prints(output, b"ModuleNotFoundError: No module named 'foo'\n", b"")
     assert output.tail(20) == ()

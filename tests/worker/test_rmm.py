@@ -9,13 +9,12 @@ from typing import Any
 import dask
 import pytest
 
-from gputui.agent.worker_process import End, explain
 from gputui.presets.workers import free_in_rmm
 from gputui.worker import device
 from gputui.worker.device import ALIGNMENT, FIRST_BYTES, Bounded, Device, use_rmm
 from gputui.worker.transfers.cuda_ipc import Allocations
 from gputui.worker.worker import why_not_started
-from tests.agent.driving import fork_order
+from tests.agent.driving import fork_order, how_it_ended
 
 GIB = 2**30
 TOTAL, LIMIT = 80 * GIB, 76 * GIB
@@ -152,7 +151,7 @@ def test_a_worker_without_rmm_says_what_it_lacks_and_where(
     with dask.config.set({"gputui": wish}), pytest.raises(ModuleNotFoundError) as caught:
         Device(fork_order(tmp_path), 1e6)
     last = why_not_started(caught.value, "127.0.0.1")
-    kind, reason = explain(End(1 << 8, [last], came_up=False))
+    kind, reason = how_it_ended(1 << 8, last, address="")
     assert kind == "import-error"
     assert f"need RMM, which {sys.executable} does not have; install rmm-cu12" in reason
 
