@@ -46,7 +46,6 @@ from gputui.protocol.typed_codec import TypedChannel
 READ_BYTES = 2**16
 EXIT_S = 1.0
 """How long a command may take to end after its stream did."""
-MESSAGES_PER_S = 5_000
 BYTES_PER_S = 2**22
 """No agent is read faster: telemetry, and four sendings of log lines a second of each worker."""
 OUTPUT_COUNTS = 1 / 8
@@ -54,7 +53,6 @@ OUTPUT_COUNTS = 1 / 8
 it."""
 END_S = 5.0
 """How long past its own grace an agent that is to end is waited for."""
-KEEP_LEASE = KeepLease()
 READINGS = (
     Pong,
     Reached,
@@ -134,7 +132,7 @@ class AgentChannel(TypedChannel[ToAgent, FromAgent]):
     stream: CommandStream
 
     def __init__(self, stream: CommandStream) -> None:
-        super().__init__(stream, FromAgent, lines_per_s=MESSAGES_PER_S, bytes_per_s=BYTES_PER_S)
+        super().__init__(stream, FromAgent, bytes_per_s=BYTES_PER_S)
 
     @property
     def last_log_lines(self) -> tuple[str, ...]:
@@ -333,12 +331,12 @@ class AgentSession:
         while not self._facts.done():  # a driver that wakes up may take longer than the lease
             await asyncio.wait([self._facts], timeout=interval_s)
             if self.configured:
-                self.channel.send(KEEP_LEASE)
+                self.channel.send(KeepLease())
         number = 0
         while (quiet_s := time.monotonic() - self.heard_at) < silence_s + interval_s:
             self._quiet(quiet_s)
             number += 1
-            self.channel.send(KEEP_LEASE if quiet_s < interval_s else Ping(number))
+            self.channel.send(KeepLease() if quiet_s < interval_s else Ping(number))
             wait_s = min(interval_s, max(silence_s - quiet_s, interval_s / 4))
             due = time.monotonic() + wait_s
             await asyncio.sleep(wait_s)

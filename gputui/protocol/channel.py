@@ -69,7 +69,6 @@ class Channel(Generic[Sent, Received]):
         *,
         line_bytes: int = LINE_BYTES,
         queue_bytes: int = QUEUE_BYTES,
-        lines_per_s: float = math.inf,
         bytes_per_s: float = math.inf,
     ) -> None:
         """Take messages of the union `receives`, and no more of them in a second than given."""
@@ -77,7 +76,7 @@ class Channel(Generic[Sent, Received]):
         self.banner: deque[str] = deque(maxlen=LAST_LINES)
         """The text before the marker: often the reason why the marker is missing."""
         self._receives = receives
-        self._lines = Lines(stream, line_bytes, lines_per_s, bytes_per_s)
+        self._lines = Lines(stream, line_bytes, bytes_per_s)
         self.allow = self._lines.allow
         self._outgoing = Outgoing(self.encode, queue_bytes, MAX_FLOODS)
         self._deflate: Callable[[bytes], bytes] = bytes

@@ -15,7 +15,7 @@ import zlib
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from gputui.errors import ProtocolError
 
@@ -27,6 +27,8 @@ LEVEL = 1
 WINDOW_BITS = 14
 """A host's telemetry before this one is within 16 kB; a head keeps as much for each host."""
 PIECE_BYTES = 2**16
+LEAST_BYTES = 2**10
+"""As which a shorter line counts, too: to take it in is as much work."""
 LINES_AT_ONCE = 64
 """After so many lines that were there already, other tasks get a turn."""
 
@@ -187,44 +189,21 @@ def deflating() -> Callable[[bytes], bytes]:
     return lambda line: stream.compress(line) + stream.flush(zlib.Z_SYNC_FLUSH)
 
 
-class Inflated:
-    """Expands what comes."""
-
-    def __init__(self, came: bytes) -> None:
-        """Begin with the bytes already received."""
-        self._stream = zlib.decompressobj(wbits=WINDOW_BITS)
-        self._waiting = came
-
-    def add(self, came: bytes) -> None:
-        """Add bytes as they came."""
-        self._waiting += came
-
-    def take(self) -> bytes:
-        """Return the next piece, b"" when nothing more has come; raises ProtocolError."""
-        try:
-            piece = self._stream.decompress(self._waiting, PIECE_BYTES)
-        except zlib.error as error:
-            raise ProtocolError(f"what came is not compressed as it should be: {error}") from error
-        self._waiting = self._stream.unconsumed_tail
-        return piece
-
-
 class Lines:
     """The lines of a stream, however its bytes are cut."""
 
-    def __init__(
-        self, stream: ByteStream, max_bytes: int, lines_per_s: float, bytes_per_s: float
-    ) -> None:
+    def __init__(self, stream: ByteStream, max_bytes: int, bytes_per_s: float) -> None:
         self._stream = stream
         self._max_bytes = max_bytes
-        self._lines_per_s = lines_per_s
         self._bytes_per_s = bytes_per_s
         self._came = bytearray()
-        self._inflated: Inflated | None = None
+        self._inflate: Any = None
+        """A `zlib.decompressobj`, once what comes is compressed."""
+        self._compressed = b""
+        """What has come and is not expanded yet."""
         self._ended = False
         self._taken = 0
         self._second = 0.0
-        self._lines_this_second = 0
         self._bytes_this_second = 0
 
     async def next(self) -> bytes | None:
@@ -246,8 +225,7 @@ class Lines:
             raise ProtocolError(f"a line of more than {self._max_bytes} bytes")
         line = bytes(self._came[:end])
         del self._came[: end + 1]
-        self._lines_this_second += 1
-        self._bytes_this_second += len(line)
+        self._bytes_this_second += max(len(line), LEAST_BYTES)
         return line
 
     def allow(self, count: int) -> None:
@@ -256,15 +234,26 @@ class Lines:
 
     def decompress(self) -> None:
         """Take all bytes after the last line as compressed."""
-        self._inflated = Inflated(bytes(self._came))
+        self._inflate = zlib.decompressobj(wbits=WINDOW_BITS)
+        self._compressed = bytes(self._came)
         self._came.clear()
 
     async def _read(self) -> bytes:
-        while self._inflated is None or not (piece := self._inflated.take()):
+        """Return some bytes, b"" at the end; raises ProtocolError."""
+        while self._inflate is None or not (piece := self._expanded()):
             came = await self._stream.read()
-            if self._inflated is None or not came:
+            if self._inflate is None or not came:
                 return came
-            self._inflated.add(came)
+            self._compressed += came
+        return piece
+
+    def _expanded(self) -> bytes:
+        """Return the next piece, b"" when nothing more has come."""
+        try:
+            piece: bytes = self._inflate.decompress(self._compressed, PIECE_BYTES)
+        except zlib.error as error:
+            raise ProtocolError(f"what came is not compressed as it should be: {error}") from error
+        self._compressed = self._inflate.unconsumed_tail
         return piece
 
     async def _give_turns(self) -> None:
@@ -273,9 +262,8 @@ class Lines:
         if self._taken % LINES_AT_ONCE == 0:
             await asyncio.sleep(0)
         now = asyncio.get_running_loop().time()
-        many = self._lines_this_second >= self._lines_per_s
-        if now < self._second + 1.0 and (many or self._bytes_this_second >= self._bytes_per_s):
+        if now < self._second + 1.0 and self._bytes_this_second >= self._bytes_per_s:
             await asyncio.sleep(self._second + 1.0 - now)
             now = self._second + 1.0
         if now >= self._second + 1.0:
-            self._second, self._lines_this_second, self._bytes_this_second = now, 0, 0
+            self._second, self._bytes_this_second = now, 0
