@@ -82,6 +82,8 @@ class FleetHost:
         user, None for no.
         """
         self.host = host
+        self.name = host.name
+        """As in its workers' names."""
         self.facts: Facts | None = None
         """None before its agent has answered."""
         self.telemetry: Telemetry | None = None
@@ -111,8 +113,7 @@ class FleetHost:
         self._changed, self._message_received = changed, received
         self._find_ways, self._ask = find_ways, ask
         self._owners = owners
-        resolving = HostState.RESOLVING, time.time()
-        self._status = HostStatus(host.name, *resolving, by_hand=host.by_hand)
+        self._status = HostStatus(host.name, HostState.RESOLVING, time.time(), by_hand=host.by_hand)
         self._lease_timer: asyncio.TimerHandle | None = None
         self._session: AgentSession | None = None
         self._stopping = False
@@ -123,11 +124,6 @@ class FleetHost:
         self._scheduler_wanted = scheduler_wanted
         self._tasks = Background(self._failed)
         self._life = self._tasks.keep(self._live, f"host {self.name}")
-
-    @property
-    def name(self) -> str:
-        """The host's name, as in its workers' names."""
-        return self.host.name
 
     @property
     def state(self) -> HostState:
@@ -349,9 +345,7 @@ class FleetHost:
             return
         lease_s = self._settings.lease_s + self._settings.ping_interval_s
         self._lose(self._heard_at + lease_s - time.monotonic())
-        self._become(
-            HostState.RECONNECTING, error.reason, error.hint, stderr_tail=error.stderr_tail
-        )
+        self._become(HostState.RECONNECTING, error.reason, error.hint, error.stderr_tail)
         wait_s = self._settings.reconnect_s[: self._losses + 1][-1]
         if not self.lease_over:
             wait_s = min(wait_s, self._settings.ping_interval_s / 2)
@@ -373,11 +367,19 @@ class FleetHost:
             self._lose(0.0)
         if self.tunnel is not None:
             self.tunnel, self.listen_address = None, ""
-        how = {"stderr_tail": error.stderr_tail, "failed_stage": str(error.stage)}
-        self._become(HostState.FAILED, error.reason, error.hint, **how)
+        self._become(
+            HostState.FAILED, error.reason, error.hint, error.stderr_tail, str(error.stage)
+        )
 
-    def _become(self, state: HostState, reason: str = "", hint: str = "", **how: Any) -> None:
-        """Change the state, its reason and hint; `how` are more fields of a `HostStatus`."""
+    def _become(
+        self,
+        state: HostState,
+        reason: str = "",
+        hint: str = "",
+        stderr_tail: tuple[str, ...] = (),
+        failed_stage: str = "",
+    ) -> None:
+        """Change the state, and what a `HostStatus` says of it."""
         if state in (HostState.READY, HostState.FAILED):
             self.was_ready = state is HostState.READY
         if state is HostState.READY:
@@ -386,8 +388,15 @@ class FleetHost:
             self.claims.lose(reason)
         another = state is not self.state
         since = time.time() if another else self._status.state_since
-        said = {"reason": reason, "hint": hint, "stderr_tail": (), "failed_stage": "", **how}
-        self._status = replace(self._status, state=state, state_since=since, **said)
+        self._status = replace(
+            self._status,
+            state=state,
+            state_since=since,
+            reason=reason,
+            hint=hint,
+            stderr_tail=stderr_tail,
+            failed_stage=failed_stage,
+        )
         self._changed(self, another)
 
     def _lose(self, lease_left_s: float) -> None:
