@@ -34,6 +34,7 @@ from gputui.protocol.programs import (
     FolderTaken,
     FromProgram,
     InputTaken,
+    Launch,
     OutputTaken,
     ProgramExited,
     ProgramInput,
@@ -74,7 +75,8 @@ class Programs:
         if order.program in self._programs:
             return
         if order.sent:
-            order = replace(order, cwd=str(self._sent(_run(order.program))))
+            cwd = str(self._sent(_run(order.program)))
+            order = replace(order, launch=replace(order.launch, cwd=cwd))
         program = Program(order, self._environ, self._send, self._window)
         self._programs[order.program] = program
         if child := program.start():
@@ -154,7 +156,7 @@ class Program:
     ) -> None:
         self._order = order
         self._window = window
-        self._environ = {**environ, **dict(order.env)}
+        self._environ = {**environ, **dict(order.launch.env)}
         self._send = send
         self._child: Child | None = None
         self._started: ProgramStarted | None = None
@@ -242,7 +244,7 @@ class Program:
 
     def resize(self, rows: int, columns: int) -> None:
         """Change the size of its terminal, where it has one."""
-        if self._order.rows and self._input is not None:
+        if self._order.launch.rows and self._input is not None:
             _set_size(self._input, rows, columns)
 
     async def end(self, grace_s: float) -> None:
@@ -268,14 +270,14 @@ class Program:
 
     def _start(self) -> Child:
         """Start its parent, with pipes or a terminal; raises OSError."""
-        order = self._order
-        cwd = _folder(order)
-        how = "terminal" if order.rows else "pipes"
+        launch = self._order.launch
+        cwd = _folder(launch)
+        how = "terminal" if launch.rows else "pipes"
         theirs = [os.open(os.devnull, os.O_RDONLY)]
         try:
-            if order.rows:
+            if launch.rows:
                 self._input, slave = os.openpty()
-                _set_size(self._input, order.rows, order.columns)
+                _set_size(self._input, launch.rows, launch.columns)
                 theirs += [slave, slave, slave]
                 self._reading = {os.dup(self._input): False}
             else:
@@ -283,10 +285,10 @@ class Program:
                 error, stderr = os.pipe()
                 self._reading = {out: False, error: True}
                 theirs += [theirs[0], stdout, stderr]
-                if order.has_input:
+                if launch.has_input:
                     theirs[1], self._input = os.pipe()
             return Child(
-                [*own_command(), "program", str(os.getpid()), how, *order.argv],
+                [*own_command(), "program", str(os.getpid()), how, *launch.argv],
                 env={**self._environ, "PWD": cwd},
                 stdin=theirs[1],
                 stdout=theirs[2],
@@ -395,13 +397,13 @@ def _close(descriptor: int) -> None:
     os.close(descriptor)
 
 
-def _folder(order: StartProgram) -> str:
+def _folder(launch: Launch) -> str:
     """Return the folder to start a program in; raises OSError where the host has none."""
-    folder = Path(order.cwd).expanduser()
+    folder = Path(launch.cwd).expanduser()
     if folder.is_dir():
         return str(folder)
-    if not order.cwd_optional:
-        raise NotADirectoryError(errno.ENOTDIR, "no such folder there", order.cwd)
+    if not launch.cwd_optional:
+        raise NotADirectoryError(errno.ENOTDIR, "no such folder there", launch.cwd)
     return str(Path.home())
 
 

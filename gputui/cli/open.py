@@ -290,7 +290,8 @@ def _program(
 
     if options["send"] and remote_head(options["attach"]):
         raise UsageError("--send: the cluster is of another machine, and so is the folder's path")
-    from gputui.protocol.programs import PROGRAM, Per, RunPrograms
+    from gputui.model.readings import Wanted
+    from gputui.protocol.programs import PROGRAM, Launch, Per, RunPrograms
     from gputui.runs.program_run import run_program
 
     gpus = options["gpus"] or 1
@@ -302,22 +303,22 @@ def _program(
     if options["tty"]:
         size = os.get_terminal_size(0)
         columns, rows = size.columns or 80, size.lines or 24
-    order = RunPrograms(
-        0,
-        run="",
-        argv=argv,
-        cwd=options["cwd"] or str(Path.cwd()),
-        gpus=gpus,
-        per=per,
-        gpus_per_host=options["gpus_per_host"] or 0,
-        memory_free_bytes=parse_size("--memory-free", options["memory_free"]),
-        wait_s=parse_span(options["wait"] or "0"),
+    launch = Launch(
+        argv,
+        options["cwd"] or str(Path.cwd()),
         cwd_optional=options["cwd"] is None,
-        send=options["send"] or "",
-        pin_uuid=options["pin"] == "uuid",
         has_input=True,
         rows=rows,
         columns=columns,
+    )
+    wanted = Wanted(
+        count=gpus,
+        per_host=gpus if per is Per.ONCE else options["gpus_per_host"] or 0,
+        memory_bytes=parse_size("--memory-free", options["memory_free"]),
+        wait_s=parse_span(options["wait"] or "0"),
+    )
+    order = RunPrograms(
+        0, "", launch, wanted, per, options["send"] or "", pin_uuid=options["pin"] == "uuid"
     )
     options["preset"] = f"{PROGRAM}{argv[0]}"
     typed = {

@@ -30,7 +30,6 @@ from gputui.protocol.programs import (
     EndPrograms,
     FromProgram,
     OutputTaken,
-    Per,
     Place,
     Placed,
     ProgramExited,
@@ -241,16 +240,14 @@ class Programs:
 
     async def _shares(self, order: RunPrograms, group: Group) -> tuple[Share, ...]:
         """Return each host's part, its GPUs claimed, in the order of the hosts' lines."""
-        until = time.monotonic() + order.wait_s
-        per_host = order.gpus if order.per is Per.ONCE else order.gpus_per_host
-        wanted = Wanted(order.gpus, per_host, order.memory_free_bytes)
+        wanted = order.wanted
+        until = time.monotonic() + wanted.wait_s
         while self._coming() and not pick_free(self._claims(), wanted):
             group.send(ProgramWaits(order.run, "the hosts come up"))
             await asyncio.sleep(LOOK_S)
         if not any(claims.devices for claims in self._claims()):
             return self._on_cpus(wanted)
-        words = " ".join(order.argv)
-        note = Note(words[:NOTE_CHARACTERS], since=time.time())
+        note = Note(" ".join(order.launch.argv)[:NOTE_CHARACTERS], since=time.time())
         group.claimed = await hold(
             self._claims(),
             replace(wanted, wait_s=max(0.0, until - time.monotonic())),
@@ -333,16 +330,7 @@ class Programs:
             program = f"{order.run}/{rank}"
             host = self._hosts[process.host]
             start = StartProgram(
-                program,
-                process.argv,
-                order.cwd,
-                process.env,
-                sent=bool(order.send),
-                memory_limit_bytes=host.host.memory_bytes or 0,
-                cwd_optional=order.cwd_optional,
-                has_input=order.has_input and rank == 0,
-                rows=order.rows,
-                columns=order.columns,
+                program, process.launch, bool(order.send), host.host.memory_bytes or 0
             )
             group.processes[program] = Process(start, process.host, host.agent_pid)
             if not host.send(start):

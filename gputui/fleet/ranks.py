@@ -11,10 +11,10 @@ torch.distributed (PyTorch 2.13).
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gputui.model.readings import DeviceReading
-from gputui.protocol.programs import Per, RunPrograms
+from gputui.protocol.programs import Launch, Per, RunPrograms
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,7 @@ class Process:
 
     host: str
     devices: tuple[DeviceReading, ...]
-    argv: tuple[str, ...]
-    env: tuple[tuple[str, str], ...]
+    launch: Launch
 
 
 def processes(
@@ -53,12 +52,16 @@ def processes(
         Process(
             host=share.host,
             devices=devices,
-            argv=tuple(_filled(word, values) for word in order.argv),
-            env=(
-                *order.env,
-                *_pinned(devices, order.pin_uuid).items(),
-                *_torch(order.per, values).items(),
-                *((f"GPUTUI_{name.upper()}", text) for name, text in values.items()),
+            launch=replace(
+                order.launch,
+                argv=tuple(_filled(word, values) for word in order.launch.argv),
+                env=(
+                    *order.launch.env,
+                    *_pinned(devices, order.pin_uuid).items(),
+                    *_torch(order.per, values).items(),
+                    *((f"GPUTUI_{name.upper()}", text) for name, text in values.items()),
+                ),
+                has_input=order.launch.has_input and rank == 0,
             ),
         )
         for rank, (share, devices, own) in enumerate(found)

@@ -11,5 +11,5 @@ Both ends are always the same version: the agent is sent by hash, and a frontend
 `VERSION` in their first messages.
 """
 
-VERSION = 7
+VERSION = 8
 """Raised with every change of a message."""

@@ -1,6 +1,6 @@
 """Frontend ↔ head: a user's or a program's requests, and what happens in a cluster.
 
-A frontend says its version, `["Attach", 7]`, then `Attach`, and is `Attached`. A head of another
+A frontend says its version, `["Attach", 8]`, then `Attach`, and is `Attached`. A head of another
 version answers `["Refused", 0, why]` and ends the connection. Every `Request`
 carries a number, which its answer has, too: a `Reply`, or `Refused`.
 """

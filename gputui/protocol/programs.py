@@ -27,6 +27,7 @@ from gputui.model.bounds import (
     SmallNumber,
     Text,
 )
+from gputui.model.readings import Wanted
 from gputui.protocol.shared import Delivery, Numbered
 
 PROGRAM = "exec:"
@@ -47,6 +48,23 @@ class Per(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Launch:
+    """How to start a process."""
+
+    argv: Many[Document]
+    cwd: Line
+    env: Options = ()
+    """On top of the host's own environment."""
+    cwd_optional: bool = False
+    """Whether to start in the home folder where the host has no such folder."""
+    has_input: bool = False
+    """Whether `ProgramInput` follows; else its stdin is empty."""
+    rows: SmallNumber = 0
+    """The size of the terminal that it gets; 0 for none."""
+    columns: SmallNumber = 0
+
+
+@dataclass(frozen=True, slots=True)
 class RunPrograms(Numbered):
     """Start a program on GPUs that are free, all its processes or none; answered by `Placed`.
 
@@ -55,27 +73,15 @@ class RunPrograms(Numbered):
 
     run: Name
     """The id of its run: a process is `run/rank`."""
-    argv: Many[Document]
-    """`{rank}` and the like are replaced (`gputui.fleet.ranks`)."""
-    cwd: Line
-    gpus: SmallNumber = 1
-    per: Per = Per.HOST
-    gpus_per_host: SmallNumber = 0
-    """Exactly so many of each host that gives any; 0 for any number."""
-    memory_free_bytes: Bytes = 0
-    wait_s: Seconds = 0.0
-    cwd_optional: bool = False
-    """Whether to start in the home folder where a host has no such folder."""
+    launch: Launch
+    """Of each process, with input for rank 0 only; in its arguments `{rank}` and the like are
+    replaced (`gputui.fleet.ranks`)."""
+    wanted: Wanted
+    per: Per
     send: Line = ""
-    """A folder of the head's machine to start in a copy of, in place of `cwd`."""
-    env: Options = ()
+    """A folder of the head's machine to start in a copy of, in place of its own."""
     pin_uuid: bool = False
     """Whether CUDA_VISIBLE_DEVICES names UUIDs where indices would do."""
-    has_input: bool = False
-    """Whether `ProgramInput` follows for rank 0."""
-    rows: SmallNumber = 0
-    columns: SmallNumber = 0
-    """The size of the terminal that it gets; 0 for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,19 +147,9 @@ class StartProgram:
     """Start a program; one that runs already under this name is left alone."""
 
     program: Name
-    argv: Many[Document]
-    cwd: Line
-    env: Options
-    """On top of the host's own environment."""
-    cwd_optional: bool = False
-    """Whether to start in the home folder where the host has no such folder."""
-    has_input: bool = False
-    """Whether `ProgramInput` follows; else its stdin is empty."""
-    rows: SmallNumber = 0
-    """The size of the terminal that it gets; 0 for none."""
-    columns: SmallNumber = 0
+    launch: Launch
     sent: bool = False
-    """Whether to start in the folder that was sent for its run, in place of `cwd`."""
+    """Whether to start in the folder that was sent for its run, in place of its own."""
     memory_limit_bytes: Bytes = 0
     """Of it with all that it started; 0 for none."""
 

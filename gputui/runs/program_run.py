@@ -120,11 +120,11 @@ class RunningProgram:
         self._ongoing.quieten()
         if not (self._ongoing.recorder.uuids or self._ongoing.request.quiet):
             hosts = dict.fromkeys(each.host for each in placed.places)
-            warn(f"{self._order.argv[0]} runs without a GPU on {', '.join(hosts)}")
+            warn(f"{self._order.launch.argv[0]} runs without a GPU on {', '.join(hosts)}")
         self._ongoing.recording.note(
             *(f"{each.program.rpartition('/')[2]} on {_where(each)}" for each in placed.places)
         )
-        if self._order.rows:
+        if self._order.launch.rows:
             self._take_terminal()
         self._input.begin()
         while self._running:
@@ -219,7 +219,7 @@ class RunningProgram:
             self._status = exited.status
             place = next(each for each in self._places if each.program == exited.program)
             which = f"rank {rank}, " if len(self._places) > 1 else ""
-            self.failed = f"{self._order.argv[0]} ({which}{_where(place)}) {exited.reason}"
+            self.failed = f"{self._order.launch.argv[0]} ({which}{_where(place)}) {exited.reason}"
 
     def _lines(self, program: str, is_error: bool) -> "Lines":
         rank = program.rpartition("/")[2]

@@ -15,6 +15,7 @@ from gputui.protocol.programs import (
     WINDOW_BYTES,
     EndPrograms,
     InputTaken,
+    Launch,
     OutputTaken,
     ProgramExited,
     ProgramInput,
@@ -35,9 +36,9 @@ NAME = "run/0"
 class Programs(Driver):
     """A head that takes what programs print."""
 
-    def run(self, *argv: str, name: str = NAME, **how: object) -> None:
-        how = {"cwd": "/", "env": (), **how}
-        self.send(StartProgram(name, argv, **how))  # type: ignore[arg-type]
+    def run(self, *argv: str, name: str = NAME, memory_limit_bytes: int = 0, **how: object) -> None:
+        launch = Launch(argv, **{"cwd": "/", **how})  # type: ignore[arg-type]
+        self.send(StartProgram(name, launch, memory_limit_bytes=memory_limit_bytes))
 
     def python(self, code: str, **how: object) -> None:
         self.run(sys.executable, "-c", code, **how)  # type: ignore[arg-type]

@@ -121,7 +121,7 @@ def test_a_demo_by_itself_is_one_of_four_hosts_of_eight_gpus() -> None:
 
 def test_memory_that_must_be_free_may_be_less_than_a_worker_needs() -> None:
     _, order, *_ = prepared("hosts.txt", "--exec", "--memory-free", "10MiB")
-    assert order.memory_free_bytes == 10 * 2**20
+    assert order.wanted.memory_bytes == 10 * 2**20
 
 
 def test_a_seed_of_a_preset_is_said_to_be_its_parameter() -> None:

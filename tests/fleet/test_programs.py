@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from gputui.model.hosts import parse_hosts
+from gputui.model.readings import Wanted
 from gputui.model.snapshot import HostState
 from gputui.protocol.programs import (
     PIECE_BYTES,
@@ -12,6 +13,7 @@ from gputui.protocol.programs import (
     EndPrograms,
     FromProgram,
     InputTaken,
+    Launch,
     OutputTaken,
     Per,
     ProgramExited,
@@ -44,7 +46,7 @@ class Run(SimulatedFleet):
     async def start(self) -> None:
         """Start it on hosts that are ready."""
         await self.until(lambda: set(self.states().values()) == {HostState.READY})
-        order = RunPrograms(1, "run", ("train",), "/", gpus=2, per=Per.GPU)
+        order = RunPrograms(1, "run", Launch(("train",), "/"), Wanted(2), Per.GPU)
         await self.fleet.programs.start(order, self.heard.append)
 
     def states(self) -> dict[str, HostState]:

@@ -7,10 +7,12 @@ from collections.abc import AsyncIterator
 import pytest
 
 from gputui.errors import HeadError
+from gputui.model.readings import Wanted
 from gputui.model.snapshot import ClusterState, HostState
 from gputui.protocol.frontend import AwaitWorkers, Scale
 from gputui.protocol.programs import (
     EndRun,
+    Launch,
     OutputTaken,
     Per,
     Placed,
@@ -25,8 +27,15 @@ from tests.clusters import Clusters, LiveCluster
 from tests.processes import command_of, processes_of
 
 
-async def ran(cluster: LiveCluster, *argv: str, run: str = "a", **how: object) -> Placed:
-    order = RunPrograms(0, run, argv, "/", **how)  # type: ignore[arg-type]
+async def ran(
+    cluster: LiveCluster,
+    *argv: str,
+    run: str = "a",
+    gpus: int = 1,
+    per: Per = Per.HOST,
+    wait_s: float = 0.0,
+) -> Placed:
+    order = RunPrograms(0, run, Launch(argv, "/"), Wanted(gpus, wait_s=wait_s), per)
     placed = await cluster.request(order)
     assert isinstance(placed, Placed)
     return placed
