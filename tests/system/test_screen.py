@@ -108,6 +108,18 @@ def test_a_reader_that_stalls_stops_nothing_and_sees_on(lab: Command) -> None:
     stalled.sees("done", "svd")
 
 
+@pytest.mark.slow
+def test_a_storm_of_sizes_down_to_three_lines_is_weathered(lab: Command) -> None:
+    screen = attached(lab)
+    for columns, lines in [(10, 3), (200, 60), (1, 1), (60, 15), (300, 100)] * 20:
+        screen.resize(columns, lines)
+        screen.read()
+    screen.resize(10, 3)
+    screen.sees("lab")
+    screen.resize(100, 30)
+    screen.sees("cpu0", "cpu1")
+
+
 def test_two_screens_see_each_other_and_what_the_other_does(lab: Command) -> None:
     one, two = attached(lab), attached(lab)
     one.sees("attached 2")

@@ -185,12 +185,19 @@ def test_what_is_over_says_so_with_how_long_it_has_been_idle(gputui: Command) ->
 
 
 def test_a_folder_of_claims_that_will_not_do_is_named(gputui: Command, tmp_path: Path) -> None:
-    closed = tmp_path / "closed"
+    none, closed, link = (tmp_path / name for name in ("none", "closed", "link"))
     closed.mkdir(0o755)
-    gputui.env["GPUTUI_CLAIMS"] = str(closed)
-    for done in (gputui("who"), gputui("claim")):
-        assert "claims: " in done.stderr and f"{closed} has mode 755, not 1777" in done.stderr
-    assert done.returncode == 3
+    link.symlink_to(closed)
+    for folder, why in (
+        (none, "No such file or directory"),
+        (closed, "has mode 755, not 1777"),
+        (link, "is not a folder"),
+    ):
+        gputui.env["GPUTUI_CLAIMS"] = str(folder)
+        for done in (gputui("who"), gputui("claim")):
+            assert "claims: " in done.stderr and why in done.stderr, done
+            assert str(folder) in done.stderr, done
+        assert done.returncode == 3
 
 
 def test_who_asks_a_running_head_of_its_hosts_and_reaches_only_the_others(
