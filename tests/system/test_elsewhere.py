@@ -6,8 +6,6 @@ import getpass
 import json
 import os
 import signal
-import site
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -16,7 +14,6 @@ from pathlib import Path
 import dask
 import pytest
 
-import gputui as gputui_package
 from gputui.client.remote_head import RemoteHead
 from gputui.errors import UsageError
 from gputui.fleet.stages import Question
@@ -178,60 +175,16 @@ def test_a_login_that_forbids_forwarding_is_refused_before_anything_starts_there
         ssh_folder.stop()
 
 
-STANDS_IN = """#!/bin/sh
-cat > /dev/null
-echo "lab: started by $0"
-"""
-
-
-def python_without_gputui(folder: Path) -> Path:
-    """Make an environment with this one's packages, but without the command gputui."""
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
-    (packages,) = folder.glob("lib/python*/site-packages")
-    paths = [Path(gputui_package.__file__).parents[1], *site.getsitepackages(), *sys.path]
-    (packages / "all.pth").write_text("\n".join(dict.fromkeys(map(str, filter(None, paths)))))
-    return folder / "bin" / "python"
-
-
-@pytest.mark.slow
-def test_gputui_in_an_environment_there_is_found_or_it_is_said_where_it_was_looked_for(
+def test_where_gputui_was_looked_for_there_is_said(
     openssh_hosts: SshHosts, gputui: Command
 ) -> None:
-    host = openssh_hosts.hosts[2]
-    home = openssh_hosts.folder / host.name
-    python = python_without_gputui(gputui.folder / "env")
     gputui.env |= openssh_hosts.environment
-
-    def up(*more: str, **env: str) -> tuple[int, str]:
-        command = (str(python), "-m", "gputui", "up", HERE, "--on", host.name, *more)
-        done = gputui.run_other(*command, timeout_s=BOUND_S, env=env)
-        assert "Traceback" not in done.stderr
-        return done.returncode, done.stdout or done.stderr
-
-    def install(path: Path) -> str:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(STANDS_IN)
-        path.chmod(0o755)
-        return f"lab: started by {path}\n"
-
-    bootstraps = home / ".local" / "share" / "gputui" / "env" / "bin" / "gputui"
-    status, said = up()
-    assert status == 3
-    for place in ("the login shell's PATH", python.with_name("gputui"), bootstraps):
-        assert said.count(f"{place}") == 1, said
-    assert "--remote-gputui PATH" in said
-    on_the_path = home / "on the path" / "gputui"
-    for path in (bootstraps, python.with_name("gputui"), on_the_path):  # each before the last
-        line = install(path)
-        if path == on_the_path:
-            (home / ".profile").write_text(f"echo welcome\nPATH='{path.parent}':$PATH\n")
-        assert up() == (0, line)
-    own = home / "own" / "gputui"
-    line = install(own)
-    assert up("--remote-gputui", str(own)) == (0, line)
-    assert up(DASK_GPUTUI__SSH__REMOTE_GPUTUI=str(own)) == (0, line)
-    missing = up("--remote-gputui", f"{own}-2")
-    assert missing[0] == 3 and f"no gputui there (looked for {own}-2)" in missing[1]
+    up = ("up", HERE, "--on", openssh_hosts.hosts[2].name)
+    flag = gputui(*up, "--remote-gputui", "/none")
+    gputui.env["DASK_GPUTUI__SSH__REMOTE_GPUTUI"] = "/none"
+    for done in (flag, gputui(*up)):
+        assert (done.returncode, done.stdout) == (3, "")
+        assert "no gputui there (looked for /none)" in done.stderr
 
 
 @pytest.mark.slow
