@@ -144,7 +144,9 @@ def _no_workers(app: Frame) -> str:
 
 
 def _no_worker_there(app: Frame) -> str:
-    return "" if workers_named(app.watched.workers, _targets(app)) else "no worker there"
+    meant = _meant(app.view.targets())
+    found = any(meant(worker.name, worker.host) for worker in app.watched.workers)
+    return "" if found else "no worker there"
 
 
 def _none_failed(app: Frame) -> str:
@@ -198,7 +200,8 @@ def _meant(keys: Sequence[str]) -> Callable[[str, str], bool]:
     >>> [meant(name, name[0]) for name in ("a:gpu3", "b:gpu0.1", "b:gpu1")]
     [True, True, False]
     """
-    return lambda name, host: not {name, host, name.rpartition(".")[0]}.isdisjoint(keys)
+    known = frozenset(keys)
+    return lambda name, host: name in known or host in known or name.rpartition(".")[0] in known
 
 
 def workers_named(workers: Iterable[WorkerStatus], keys: Sequence[str]) -> tuple[str, ...]:
