@@ -177,8 +177,13 @@ class HeatPane(Pane, can_focus=True):
         return (char * arranged.cell if filled else char.ljust(arranged.cell), role)
 
     def _go_to(self, key: str) -> None:
-        self.cursor = key
-        self.show(self._blocks, self._part, self._legend)
+        """Move the cursor, and draw again the lines that it left and came to."""
+        lines, before, self.cursor = [*self.lines], self.cursor, key
+        for moved in (before, key):
+            if moved in self._places:
+                y = self._places[moved][1]
+                lines[y] = self._row(self._arranged.lines[y])
+        self.put(lines)
         self.post_message(Table.Moved(key))
 
     def action_move(self, cells: int) -> None:
