@@ -217,37 +217,35 @@ class RunDialog(Modal[StartRun | None]):
         with Vertical():
             with Horizontal():
                 yield self._presets
-                yield VerticalScroll(id="form", can_focus=False)
+                yield VerticalScroll(*self._filled_in(self._shown), id="form", can_focus=False)
             yield self._outcome
             with Horizontal(classes="choices"):
                 yield Choice("^r", "run")
                 yield Choice("^y", "copy command")
                 yield Choice("esc", "cancel")
 
-    async def on_mount(self) -> None:
-        """Show the form of the first preset."""
+    def on_mount(self) -> None:
+        """Show what the form comes to."""
         self.set_focus(self._presets)
-        await self._show_form(self._shown)
+        self._show_outcome()
         if self._editing:
             self._focus_parameters()
 
     @on(OptionList.OptionHighlighted, "#presets")
     async def _preset_highlighted(self) -> None:
         name = self._names[self._presets.highlighted or 0]
-        if name != self._shown:
-            await self._show_form(name)
-
-    @on(OptionList.OptionSelected, "#presets")
-    def _focus_parameters(self) -> None:
-        if parameters := self.query("#form Input, #form Select"):
-            self.set_focus(parameters.first())  # at once: it gets the next key
-
-    async def _show_form(self, name: str) -> None:
+        if name == self._shown:
+            return
         self._shown = name
         form = self.query_one("#form")
         await form.remove_children()
         await form.mount(*self._filled_in(name))
         self._show_outcome()
+
+    @on(OptionList.OptionSelected, "#presets")
+    def _focus_parameters(self) -> None:
+        if parameters := self.query("#form Input, #form Select"):
+            self.set_focus(parameters.first())  # at once: it gets the next key
 
     def _filled_in(self, name: str) -> Iterator[Widget]:
         """Yield a preset's summary and parameters; where it cannot be loaded, why."""
