@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 SHORTEST_FRAME_S = 0.2
+KEYS_FIRST_S = 0.005
+"""For how long keys that came while a snapshot was taken in go before its drawing."""
 ALWAYS = {"run": 1, "command": 2, "help": 3, "quit": 4}
 """Commands that the line of keys ends with at any width, dim where they cannot be called."""
 
@@ -192,12 +194,9 @@ class Frame(App[int]):
         """Draw the present state, at most a few times a second."""
         if self._draw_waits or self.paused:
             return
+        self._draw_waits = True
         wait = self._drawn_at + SHORTEST_FRAME_S - time.monotonic()
-        if wait <= 0:
-            self.draw()
-        else:
-            self._draw_waits = True
-            self.set_timer(wait, self.draw)
+        self.set_timer(max(wait, KEYS_FIRST_S), self.draw)
 
     def draw(self) -> None:
         """Draw the present state."""

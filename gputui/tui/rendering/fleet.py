@@ -15,6 +15,7 @@ from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from statistics import median
+from typing import NamedTuple
 
 from rich.cells import cell_len
 
@@ -177,9 +178,8 @@ class Look:
         ]
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A slot, or a host with its slots."""
+class Row(NamedTuple):
+    """A slot, or a host with its slots; a tuple, as thousands are made."""
 
     host: HostStatus
     slots: Sequence[Slot]
