@@ -1,22 +1,28 @@
 """What doctor finds, and how bootstrap makes a host ready."""
 
 import hashlib
-import json
 import os
 import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import gputui
-from gputui.errors import UsageError
-from gputui.fleet.checks import Verdict
-from gputui.fleet.deploy import preparing, remote
-from gputui.fleet.deploy.bootstrap import PackageSource, bootstrap, pins, read_source
+from gputui.errors import HostError, UsageError
+from gputui.fleet.checks import Finding, Verdict
+from gputui.fleet.deploy import remote
+from gputui.fleet.deploy.bootstrap import (
+    NOTHING_SPECIAL,
+    PackageSource,
+    bootstrap,
+    pins,
+    read_source,
+)
 from gputui.fleet.deploy.remote import Pack
 from gputui.fleet.deploy.start_agent import AgentOpener
 from gputui.fleet.doctor import diagnose
@@ -29,28 +35,37 @@ Start = Callable[..., AsyncsshServer]
 
 UV = """#!/bin/sh
 case $1 in
-venv) echo "making with $*"; mkdir -p "$5/bin"; ln -s "{python}" "$5/bin/python";;
-pip) echo "installing with $*";;
+venv) {venv};;
+pip) {pip};;
 esac
 """
-
-REFUSING_UV = UV.replace('echo "installing with $*"', 'echo "installing with $*"; exit 1')
+MAKES = 'echo "making with $*"; mkdir -p "$5/bin"; ln -s "{python}" "$5/bin/python"'
+INSTALLS = 'echo "installing with $*"'
+SETTINGS = FleetSettings("test")
 
 
 async def nobody(question: Question) -> str | None:
     return None
 
 
+async def examined(hosts: SshHosts, *lines: Host, pack: Pack | None = None) -> list[Finding]:
+    """Return what doctor finds, with this agent or the real one."""
+    settings = replace(SETTINGS, ssh_config=str(hosts.config))
+    opener = AgentOpener(settings, lambda: pack) if pack else None
+    return list(await diagnose(lines, settings, nobody, opener))
+
+
+def bad(found: Iterable[Finding]) -> list[Finding]:
+    return [each for each in found if each.verdict is Verdict.BAD]
+
+
 async def test_doctor_names_every_check_of_a_good_host(
     asyncssh_hosts: SshHosts, standin_pack: Pack
 ) -> None:
-    settings = FleetSettings("test", ssh_config=str(asyncssh_hosts.config))
-    shared = AgentOpener(settings, lambda: standin_pack)
-    found = await diagnose([Host("ssh1", gpus=())], settings, nobody, shared)
+    found = await examined(asyncssh_hosts, Host("ssh1", gpus=()), pack=standin_pack)
     checks = ["connect", "login", "python", "versions", "gpus", "disk", "clock", "port"]
     assert [finding.check for finding in found] == checks
-    bad = [finding for finding in found if finding.verdict is Verdict.BAD]
-    assert bad == []
+    assert bad(found) == []
 
 
 async def test_doctor_says_that_a_server_drops_connections(
@@ -58,20 +73,18 @@ async def test_doctor_says_that_a_server_drops_connections(
 ) -> None:
     names = [f"ssh{number}" for number in range(1, 7)]
     with own_sshd(ssh_folder, "MaxStartups 1:100:1\n", *names):
-        settings = FleetSettings("test", ssh_config=str(ssh_folder.config))
         hosts = [Host(name, gpus=(), python=sys.executable) for name in names]
-        found = await diagnose(hosts, settings, nobody, AgentOpener(settings, lambda: standin_pack))
+        found = await examined(ssh_folder, *hosts, pack=standin_pack)
     assert any(one.check == "sessions" and "dropped" in one.text for one in found), found
-    assert [one for one in found if one.verdict is Verdict.BAD] == []
+    assert bad(found) == []
 
 
 async def test_doctor_names_limits_that_will_end_an_agent_and_what_to_set(
     ssh_folder: SshHosts,
 ) -> None:
     with own_sshd(ssh_folder, "", "ssh1"):
-        settings = FleetSettings("test", ssh_config=str(ssh_folder.config))
         host = Host("ssh1", gpus=(), python=sys.executable, setup="ulimit -t 5000")
-        found = await diagnose([host], settings, nobody)
+        found = await examined(ssh_folder, host)
     (limit,) = (one for one in found if one.check == "limits")
     assert limit.verdict is Verdict.DOUBTFUL
     assert limit.text == "a process is killed after 5000 s of CPU time (ulimit -t)"
@@ -97,40 +110,46 @@ for line in sys.stdin.buffer:
 async def test_a_host_that_greets_with_a_lie_fails_alone_in_doctor(
     asyncssh_hosts: SshHosts, standin_pack: Pack, tmp_path: Path
 ) -> None:
-    settings = FleetSettings("test", ssh_config=str(asyncssh_hosts.config))
     for number, lie in enumerate(LIES.values()):
         liar = tmp_path / f"liar{number}"
         greeting = remote.GREETING.decode()
         liar.write_text(LIAR.format(python=sys.executable, greeting=greeting, lie=lie))
         liar.chmod(0o700)
         hosts = [Host("ssh1", python=str(liar)), Host("ssh2", gpus=())]
-        shared = AgentOpener(settings, lambda: standin_pack)
-        found = await diagnose(hosts, settings, nobody, shared)
-        bad = [(one.host, one.text) for one in found if one.verdict is Verdict.BAD]
-        assert [host for host, _ in bad] == ["ssh1"], (lie, bad)
-        assert "is not what it says" in bad[0][1]
+        (found,) = bad(await examined(asyncssh_hosts, *hosts, pack=standin_pack))
+        assert found.host == "ssh1" and "is not what it says" in found.text, (lie, found)
 
 
 async def test_doctor_says_where_a_host_fails_and_goes_on_with_the_others(
     asyncssh_hosts: SshHosts, standin_pack: Pack
 ) -> None:
-    settings = FleetSettings("test", ssh_config=str(asyncssh_hosts.config))
     hosts = [Host("ssh1", python="/no/python"), Host("nowhere.invalid"), Host("ssh2", gpus=())]
-    shared = AgentOpener(settings, lambda: standin_pack)
-    found = await diagnose(hosts, settings, nobody, shared)
-    bad = [(one.host, one.check) for one in found if one.verdict is Verdict.BAD]
-    assert bad == [("ssh1", "python"), ("nowhere.invalid", "resolve")]
+    found = bad(await examined(asyncssh_hosts, *hosts, pack=standin_pack))
+    failed = [(one.host, one.check) for one in found]
+    assert failed == [("ssh1", "python"), ("nowhere.invalid", "resolve")]
+
+
+async def made_ready(
+    hosts: SshHosts, *names: str, source: PackageSource = NOTHING_SPECIAL
+) -> tuple[tuple[str | HostError, ...], list[str]]:
+    """Return what became of hosts that bootstrap made ready, and what it told meanwhile."""
+    settings = replace(SETTINGS, ssh_config=str(hosts.config))
+    told: list[str] = []
+    outcomes = await bootstrap(
+        [Host(name, gpus=()) for name in names],
+        settings,
+        tell=lambda host, line: told.append(line),
+        ask=nobody,
+        source=source,
+    )
+    return outcomes, told
 
 
 async def test_bootstrap_makes_the_environment_with_the_versions_of_this_one(
     start_asyncssh: Start, ssh_folder: SshHosts
 ) -> None:
     start_asyncssh("ssh1", environ=home_with_uv(ssh_folder.folder))
-    settings = FleetSettings("test", ssh_config=str(ssh_folder.config))
-    told: list[str] = []
-    (outcome,) = await bootstrap(
-        [Host("ssh1", gpus=())], settings, tell=lambda host, line: told.append(line), ask=nobody
-    )
+    (outcome,), told = await made_ready(ssh_folder, "ssh1")
     python = ssh_folder.folder / "home/.local/share/gputui/env/bin/python"
     assert outcome == str(python)
     wheels_only = f"--python {python} --only-binary :all:"
@@ -141,14 +160,9 @@ async def test_bootstrap_makes_the_environment_with_the_versions_of_this_one(
 async def test_bootstrap_says_what_a_host_lacks(
     start_asyncssh: Start, ssh_folder: SshHosts
 ) -> None:
-    home = home_with_uv(ssh_folder.folder)
-    (ssh_folder.folder / "bin" / "uv").write_text("#!/bin/sh\necho 'no space left'; exit 1\n")
-    start_asyncssh("ssh1", environ=home)
-    settings = FleetSettings("test", ssh_config=str(ssh_folder.config))
-    told: list[str] = []
-    (outcome,) = await bootstrap(
-        [Host("ssh1")], settings, tell=lambda host, line: told.append(line), ask=nobody
-    )
+    full = home_with_uv(ssh_folder.folder, venv="echo 'no space left'; exit 1")
+    start_asyncssh("ssh1", environ=full)
+    (outcome,), told = await made_ready(ssh_folder, "ssh1")
     assert "no space left" in told
     assert outcome.reason == "the environment could not be made: see above"
 
@@ -175,6 +189,7 @@ def run_from(checkout: Path, hosts: SshHosts, *arguments: str) -> subprocess.Com
         [sys.executable, "-m", "gputui", *arguments],
         cwd=checkout,
         env={**os.environ, **hosts.environment},
+        stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         timeout=90,
@@ -193,66 +208,39 @@ async def test_hosts_with_one_home_make_the_environment_once_from_sent_wheels_an
     environ = {"HOME": str(home), "PATH": f"{binaries}:/usr/bin:/bin", "PIP_INDEX_URL": "x"}
     for name in ("ssh1", "ssh2"):
         start_asyncssh(name, environ=environ)
-    settings = FleetSettings("test", ssh_config=str(ssh_folder.config))
     folder = ssh_folder.folder / "wheels"
-    lock = make_wheels(folder, dask=settings.versions.dask, distributed=settings.versions.dask)
-    (folder / "lock.txt").write_text(lock)
+    dask = SETTINGS.versions.dask
+    (folder / "lock.txt").write_text(make_wheels(folder, dask=dask, distributed=dask))
     source = read_source(folder / "lock.txt", folder, "", False)
-    told: list[str] = []
-    outcomes = await bootstrap(
-        [Host("ssh1", gpus=()), Host("ssh2", gpus=())],
-        settings,
-        tell=lambda host, line: told.append(line),
-        ask=nobody,
-        source=source,
-    )
+    outcomes, told = await made_ready(ssh_folder, "ssh1", "ssh2", source=source)
     python = home / ".local/share/gputui/env/bin/python"
     assert list(outcomes) == [str(python)] * 2, (outcomes, told)
     assert sum(line.startswith("making ") for line in told) == 1
     assert sum(line.endswith("is ready") for line in told) == 1
-    assert list(python.parent.parent.glob(f"lib/*/*/dask-{settings.versions.dask}.dist-info"))
+    assert list(python.parent.parent.glob(f"lib/*/*/dask-{dask}.dist-info"))
 
 
 async def test_a_wheel_that_is_not_the_locked_one_is_refused(
     start_asyncssh: Start, ssh_folder: SshHosts
 ) -> None:
-    home = home_with_uv(ssh_folder.folder)
-    (ssh_folder.folder / "bin" / "uv").write_text(REFUSING_UV.format(python=sys.executable))
-    start_asyncssh("ssh1", environ=home)
-    settings = FleetSettings("test", ssh_config=str(ssh_folder.config))
-    told: list[str] = []
-    (outcome,) = await bootstrap(
-        [Host("ssh1", gpus=())],
-        settings,
-        tell=lambda host, line: told.append(line),
-        ask=nobody,
-        source=PackageSource(lock="dask==1 --hash=sha256:00"),
-    )
+    refusing = home_with_uv(ssh_folder.folder, pip=f"{INSTALLS}; exit 1")
+    start_asyncssh("ssh1", environ=refusing)
+    source = PackageSource(lock="dask==1 --hash=sha256:00")
+    (outcome,), told = await made_ready(ssh_folder, "ssh1", source=source)
     assert any("--require-hashes" in line for line in told)
     assert outcome.reason == "the packages could not be installed: see above"
-
-
-UNREACHED = """#!/bin/sh
-case $1 in
-venv) mkdir -p "$5/bin"; ln -s "{python}" "$5/bin/python";;
-pip) echo "  error sending request for url (https://pypi.org/simple/dask/)"; exit 2;;
-esac
-"""
 
 
 async def test_a_host_that_reaches_no_index_is_said_to_have_a_pip_conf_of_its_own(
     start_asyncssh: Start, ssh_folder: SshHosts
 ) -> None:
-    home = home_with_uv(ssh_folder.folder)
-    (ssh_folder.folder / "bin" / "uv").write_text(UNREACHED.format(python=sys.executable))
+    pip = 'echo "  error sending request for url (https://pypi.org/simple/dask/)"; exit 2'
+    home = home_with_uv(ssh_folder.folder, pip=pip)
     conf = ssh_folder.folder / "home" / ".config" / "pip" / "pip.conf"
     conf.parent.mkdir(parents=True)
     conf.write_text("[global]\nindex-url = https://mirror.lab/simple\n")
     start_asyncssh("ssh1", environ=home)
-    settings = FleetSettings("test", ssh_config=str(ssh_folder.config))
-    (outcome,) = await bootstrap(
-        [Host("ssh1", gpus=())], settings, tell=lambda host, line: None, ask=nobody
-    )
+    (outcome,), _ = await made_ready(ssh_folder, "ssh1")
     assert outcome.reason == "the packages could not be installed: see above"
     assert "--host-pip-conf uses its own ~/.config/pip/pip.conf" in outcome.hint
     assert "--index URL" in outcome.hint and "--wheels FOLDER" in outcome.hint
@@ -271,7 +259,7 @@ BOOTSTRAP_LIES = {
 async def test_a_host_that_lies_to_bootstrap_fails_alone(
     start_asyncssh: Start, ssh_folder: SshHosts
 ) -> None:
-    lies, honest = [], home_with_uv(ssh_folder.folder)
+    honest = home_with_uv(ssh_folder.folder)
     for number, lie in enumerate(BOOTSTRAP_LIES.values()):
         binaries = ssh_folder.folder / f"liar{number}"
         binaries.mkdir()
@@ -280,13 +268,10 @@ async def test_a_host_that_lies_to_bootstrap_fails_alone(
             (binaries / name).chmod(0o700)
         path = f"{binaries}:{os.environ['PATH']}"
         start_asyncssh(f"liar{number}", environ={"HOME": honest["HOME"], "PATH": path})
-        lies.append(Host(f"liar{number}", gpus=()))
     start_asyncssh("honest", environ=honest)
-    settings = FleetSettings("test", ssh_config=str(ssh_folder.config))
-    found = await bootstrap(
-        [*lies, Host("honest", gpus=())], settings, tell=lambda host, line: None, ask=nobody
-    )
-    assert [isinstance(each, str) for each in found] == [False] * len(lies) + [True], found
+    liars = [f"liar{number}" for number in range(len(BOOTSTRAP_LIES))]
+    found, _ = await made_ready(ssh_folder, *liars, "honest")
+    assert [isinstance(each, str) for each in found] == [False] * len(liars) + [True], found
     assert all(outcome.reason for outcome in found[:-1])
 
 
@@ -296,15 +281,10 @@ def test_a_lock_of_another_dask_is_refused(tmp_path: Path) -> None:
         read_source(tmp_path / "lock.txt", None, "", False)
 
 
-def test_bootstrap_without_a_terminal_asks_for_yes(asyncssh_hosts: SshHosts) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "gputui", "bootstrap", "ssh1"],
-        env={**os.environ, **asyncssh_hosts.environment},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=30,
-    )
+def test_bootstrap_without_a_terminal_asks_for_yes(
+    asyncssh_hosts: SshHosts, tmp_path: Path
+) -> None:
+    done = run_from(tmp_path, asyncssh_hosts, "bootstrap", "ssh1")
     assert done.returncode == 2
     assert "add --yes" in done.stderr
 
@@ -327,60 +307,39 @@ def make_wheels(folder: Path, **versions: str) -> str:
     return "".join(lines)
 
 
-def home_with_uv(folder: Path) -> dict[str, str]:
-    """Return the environment of a user with an empty home and a `uv` that only says what it does.
+def home_with_uv(folder: Path, venv: str = MAKES, pip: str = INSTALLS) -> dict[str, str]:
+    """Return the environment of a user with an empty home and a `uv` that does this.
 
     The interpreter that runs the script there is this one, by the name python3.
     """
     binaries = folder / "bin"
     binaries.mkdir()
     (folder / "home").mkdir()
-    (binaries / "uv").write_text(UV.format(python=sys.executable))
+    (binaries / "uv").write_text(UV.format(venv=venv.format(python=sys.executable), pip=pip))
     (binaries / "uv").chmod(0o700)
     return {"HOME": str(folder / "home"), "PATH": f"{binaries}:{os.environ['PATH']}"}
 
 
-@pytest.fixture
-def mounted(tmp_path: Path) -> Iterator[Path]:
-    """A folder for a file system of its own."""
+@pytest.mark.parametrize(
+    ("disk", "reason", "hint"),
+    [
+        ("size=3m", "the environment could not be made: see above", "free some disk space there: "),
+        ("ro", "/.local: Read-only file system", "python="),
+    ],
+    ids=["full", "read-only"],
+)
+async def test_a_home_without_room_is_the_reason_and_no_missing_package(
+    start_asyncssh: Start, ssh_folder: SshHosts, disk: str, reason: str, hint: str
+) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can mount")
-    yield tmp_path
-    subprocess.run(["umount", tmp_path])
-
-
-def failure(home: Path) -> tuple[str, str]:
-    """Return the reason and the hint of a bootstrap below a folder."""
-    order = {
-        "version": f"{sys.version_info.major}.{sys.version_info.minor}",
-        "environment": str(home / "share/env"),
-        "packages": ["dask"],
-        "gpus": False,
-        "cupy": "",
-        "lock": "",
-        "wheels": [],
-        "index": "http://127.0.0.1:9",
-        "host_settings": False,
-        "builds": False,
-    }
-    command = [sys.executable, preparing.__file__]
-    environ = {**os.environ, "PATH": "/usr/bin:/bin"}
-    done = subprocess.run(command, input=json.dumps(order) + "\n", env=environ,
-                          capture_output=True, text=True)  # fmt: skip
-    assert "Traceback" not in done.stderr
-    last = json.loads(done.stdout.splitlines()[-1])
-    return last["failed"], last["hint"]
-
-
-def test_a_full_disk_is_the_reason_and_no_missing_package(mounted: Path) -> None:
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "none", mounted], check=True)
-    reason, hint = failure(mounted)
-    assert reason == "the environment could not be made: see above"
-    assert hint.startswith("free some disk space there: ") and "MiB are left" in hint
-
-
-def test_a_home_that_is_read_only_is_named_with_another_way(mounted: Path) -> None:
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "ro", "none", mounted], check=True)
-    reason, hint = failure(mounted)
-    assert reason == f"{mounted}/share: Read-only file system"
-    assert "python=" in hint
+    home = ssh_folder.folder / "home"
+    home.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", disk, "none", home], check=True)
+    path = f"{Path(sys.executable).resolve().parent}:/usr/bin:/bin"
+    start_asyncssh("ssh1", environ={"HOME": str(home), "PATH": path})
+    try:
+        (outcome,), _ = await made_ready(ssh_folder, "ssh1")
+    finally:
+        subprocess.run(["umount", "--lazy", home], check=True)
+    assert reason in outcome.reason and hint in outcome.hint, (outcome.reason, outcome.hint)
