@@ -6,7 +6,7 @@ import getpass
 import json
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -122,10 +122,19 @@ class Reaching:
         await self.listeners[host.name].until(lambda: host.state.final, bound_s)
         return host
 
-    async def over(self, hosts: SshHosts, name: str = "ssh1", **options: object) -> FleetHost:
-        """Reach one of these hosts over SSH, without its GPUs, to the end of its start."""
+    async def all_over(
+        self, hosts: SshHosts, *names: str, answers: Sequence[str] = (), **options: object
+    ) -> list[FleetHost]:
+        """Reach hosts over SSH at once, without their GPUs, to the ends of their starts."""
         self.configure(ssh_config=str(hosts.config))
-        return await self.end(self.begin(Host(name, gpus=(), **options)))
+        begun = [self.begin(Host(name, gpus=(), **options)) for name in names]
+        for name in names:
+            self.listeners[name].answers += answers
+        return await asyncio.gather(*map(self.end, begun))
+
+    async def over(self, hosts: SshHosts, name: str = "ssh1", **options: object) -> FleetHost:
+        """Reach one of these hosts so."""
+        return (await self.all_over(hosts, name, **options))[0]
 
     async def close(self) -> None:
         await asyncio.gather(*(host.stop(0.5) for host in self.hosts))

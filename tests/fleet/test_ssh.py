@@ -25,6 +25,7 @@ from tests.fleet.conftest import BOUND_S, Reaching, free_port, own_sshd
 from tests.sshd import AsyncsshServer, Namespaces, SshHost, SshHosts
 
 Start = Callable[..., AsyncsshServer]
+SHIM = b"#!/bin/sh\necho 'pyenv: python3.9: command not found' >&2\nexit 127\n"
 
 
 def cpu_host(name: str, **options: object) -> Host:
@@ -34,9 +35,7 @@ def cpu_host(name: str, **options: object) -> Host:
 async def test_hosts_of_openssh_become_ready_all_at_once(
     reaching: Reaching, openssh_hosts: SshHosts
 ) -> None:
-    reaching.configure(ssh_config=str(openssh_hosts.config))
-    hosts = [reaching.begin(cpu_host(host.name)) for host in openssh_hosts.hosts]
-    await asyncio.gather(*map(reaching.end, hosts))
+    hosts = await reaching.all_over(openssh_hosts, *(host.name for host in openssh_hosts.hosts))
     assert [host.status.reason for host in hosts] == [""] * 4
     assert [host.far_address for host in hosts] == [host.address for host in openssh_hosts.hosts]
     assert reaching.listeners["ssh1"].states == [
@@ -59,7 +58,7 @@ async def test_the_pack_is_sent_once_and_only_this_user_may_read_it(
     assert path.stat().st_mode & 0o077 == 0
     written = path.stat().st_ino
     await host.stop()
-    await reaching.end(reaching.begin(cpu_host("ssh1")))
+    await reaching.over(ssh_folder)
     assert path.stat().st_ino == written
 
 
@@ -79,9 +78,7 @@ async def test_a_host_that_refuses_the_key_does_not_stop_the_others(
 ) -> None:
     start_asyncssh("good")
     start_asyncssh("bad", lets_in=False)
-    reaching.configure(ssh_config=str(ssh_folder.config))
-    good, bad = reaching.begin(cpu_host("good")), reaching.begin(cpu_host("bad"))
-    await asyncio.gather(reaching.end(good), reaching.end(bad))
+    good, bad = await reaching.all_over(ssh_folder, "good", "bad")
     assert (good.state, bad.state) == (S.READY, S.FAILED)
     assert bad.status.failed_stage == "authenticating"
     assert "refused the login of" in bad.status.reason
@@ -92,10 +89,8 @@ async def test_a_password_is_asked_for_when_nothing_else_works(
     reaching: Reaching, start_asyncssh: Start, ssh_folder: SshHosts
 ) -> None:
     start_asyncssh("ssh1", lets_in=False, passwords={getpass.getuser(): "sesame"})
-    reaching.configure(ssh_config=str(ssh_folder.config))
-    host = reaching.begin(cpu_host("ssh1"))
-    reaching.listeners["ssh1"].answers += ["wrong", "sesame"]
-    assert (await reaching.end(host)).state is S.READY
+    host = await reaching.over(ssh_folder, answers=["wrong", "sesame"])
+    assert host.state is S.READY
     questions = reaching.listeners["ssh1"].questions
     assert [(question.kind, question.secret) for question in questions] == [("password", True)] * 2
     assert questions[1].text == f"Wrong. {questions[0].text}"
@@ -105,11 +100,7 @@ async def test_an_encrypted_key_is_opened_with_its_passphrase_asked_for_once(
     reaching: Reaching, asyncssh_hosts: SshHosts
 ) -> None:
     asyncssh_hosts.encrypt_client_key("open")
-    reaching.configure(ssh_config=str(asyncssh_hosts.config))
-    hosts = [reaching.begin(cpu_host(name)) for name in ("ssh1", "ssh2")]
-    for listener in reaching.listeners.values():
-        listener.answers.append("open")
-    await asyncio.gather(*map(reaching.end, hosts))
+    hosts = await reaching.all_over(asyncssh_hosts, "ssh1", "ssh2", answers=["open"])
     assert [host.status.reason for host in hosts] == ["", ""]
     asked = [listener.questions for listener in reaching.listeners.values()]
     assert sorted(map(len, asked)) == [0, 1]
@@ -131,10 +122,8 @@ async def test_an_unknown_host_key_that_a_person_accepts_is_remembered(
 ) -> None:
     known = asyncssh_hosts.known_hosts.read_text()
     asyncssh_hosts.known_hosts.write_text("# mine, with no newline")
-    reaching.configure(ssh_config=str(asyncssh_hosts.config))
-    host = reaching.begin(cpu_host("ssh1"))
-    reaching.listeners["ssh1"].answers.append("yes")
-    assert (await reaching.end(host)).state is S.READY
+    host = await reaching.over(asyncssh_hosts, answers=["yes"])
+    assert host.state is S.READY
     first = " ".join(known.splitlines()[0].split()[:3])
     assert asyncssh_hosts.known_hosts.read_text() == f"# mine, with no newline\n{first}\n"
 
@@ -145,10 +134,7 @@ async def test_a_changed_host_key_is_refused_whoever_is_there(
     other = asyncssh.generate_private_key("ssh-ed25519").export_public_key().decode()
     where = asyncssh_hosts.known_hosts.read_text().split()[0]
     asyncssh_hosts.known_hosts.write_text(f"{where} {other}")
-    reaching.configure(ssh_config=str(asyncssh_hosts.config))
-    host = reaching.begin(cpu_host("ssh1"))
-    reaching.listeners["ssh1"].answers.append("yes")
-    await reaching.end(host)
+    host = await reaching.over(asyncssh_hosts, answers=["yes"])
     assert host.state is S.FAILED
     assert "has changed" in host.status.reason
     assert "ssh-keygen -R" in host.status.hint
@@ -284,29 +270,27 @@ async def test_no_such_python_on_a_host(reaching: Reaching, asyncssh_hosts: SshH
 
 
 @pytest.mark.parametrize(
-    ("kind", "says"),
+    ("program", "mode", "says"),
     [
-        ("a folder", "Permission denied"),
-        ("a text", "Permission denied"),
-        ("a shim", "exit status 127): pyenv: python3.9: command not found"),
-        ("a program of another machine", "Exec format error"),
+        (None, 0o755, "Permission denied"),
+        (SHIM, 0o644, "Permission denied"),
+        (SHIM, 0o755, "exit status 127): pyenv: python3.9: command not found"),
+        (b"\x7fELF" + bytes(60), 0o755, "Exec format error"),
     ],
+    ids=["a folder", "a text", "a shim", "a program of another machine"],
 )
 async def test_a_python_that_cannot_start_is_refused_in_its_own_words(
-    reaching: Reaching, asyncssh_hosts: SshHosts, tmp_path: Path, kind: str, says: str
+    reaching: Reaching,
+    asyncssh_hosts: SshHosts,
+    tmp_path: Path,
+    program: bytes | None,
+    mode: int,
+    says: str,
 ) -> None:
-    reaching.configure(ssh_config=str(asyncssh_hosts.config))
     python = tmp_path / "python"
-    if kind == "a folder":
-        python.mkdir()
-    else:
-        python.write_bytes(
-            b"\x7fELF" + bytes(60)
-            if kind == "a program of another machine"
-            else b"#!/bin/sh\necho 'pyenv: python3.9: command not found' >&2\nexit 127\n"
-        )
-        python.chmod(0o644 if kind == "a text" else 0o755)
-    host = await reaching.end(reaching.begin(cpu_host("ssh1", python=str(python))))
+    python.mkdir() if program is None else python.write_bytes(program)
+    python.chmod(mode)
+    host = await reaching.over(asyncssh_hosts, python=str(python))
     assert says in host.status.reason
     assert "correct python=" in host.status.hint
 
@@ -316,8 +300,8 @@ async def test_another_python_is_refused_with_both_versions(
 ) -> None:
     versions = reaching.settings.versions
     changed = type(versions)("3.5", versions.dask, versions.distributed)
-    reaching.configure(ssh_config=str(asyncssh_hosts.config), versions=changed)
-    host = await reaching.end(reaching.begin(cpu_host("ssh1")))
+    reaching.configure(versions=changed)
+    host = await reaching.over(asyncssh_hosts)
     assert re.search(
         r"Python 3\.\d+\.\d+ \(.*\), but this cluster runs on 3\.5", host.status.reason
     )
@@ -328,9 +312,7 @@ async def test_an_sshd_that_drops_connections_past_its_limit_is_tried_again(
 ) -> None:
     names = [f"many{number}" for number in range(1, 9)]
     with own_sshd(ssh_folder, "MaxStartups 2:100:2\n", *names):
-        reaching.configure(ssh_config=str(ssh_folder.config))
-        hosts = [reaching.begin(cpu_host(name)) for name in names]
-        await asyncio.gather(*map(reaching.end, hosts))
+        hosts = await reaching.all_over(ssh_folder, *names)
         assert [host.status.reason for host in hosts] == [""] * len(names)
         await reaching.close()
 
@@ -351,9 +333,7 @@ async def test_hosts_behind_a_jump_host_share_one_connection_to_it(
     servers = [start_asyncssh(name) for name in ("inner1", "inner2", "inner3")]
     config = ssh_folder.config.read_text()
     ssh_folder.config.write_text("Host inner*\n  ProxyJump jump\n" + config)
-    reaching.configure(ssh_config=str(ssh_folder.config))
-    hosts = [reaching.begin(cpu_host(f"inner{number}")) for number in (1, 2, 3)]
-    await asyncio.gather(*map(reaching.end, hosts))
+    hosts = await reaching.all_over(ssh_folder, "inner1", "inner2", "inner3")
     assert [host.status.reason for host in hosts] == [""] * 3
     assert (jump.logins, [server.logins for server in servers]) == (1, [1, 1, 1])
 
