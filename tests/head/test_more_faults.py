@@ -14,8 +14,6 @@ from pathlib import Path
 import pytest
 from distributed import Lock, get_client
 
-from gputui.model.readings import DeviceReading
-from tests.agent.conftest import FakeNvml
 from tests.clusters import Clusters, LiveCluster
 from tests.head.test_head import client_of
 from tests.head.test_why import inc, until, why
@@ -282,33 +280,6 @@ async def test_a_worker_that_another_does_not_reach_and_a_silent_host_are_named(
             namespace_hosts.mend(second)
             cluster.head.terminate()
         del tasks
-
-
-@pytest.mark.long
-async def test_a_kernel_that_spins_is_named_after_a_minute_at_idle_power(
-    clusters: Clusters, nvml: FakeNvml
-) -> None:
-    card = {"power_limit_mw": 700_000}
-    nvml.set(gpus=[{**card, "utilization": 0, "power_mw": 119_000}, card])
-    cluster = await clusters.start("localhost gpus=none workers=1 nthreads=1 memory=1GiB", up=1)
-
-    def device() -> DeviceReading:
-        assert cluster.snapshot
-        return cluster.snapshot.hosts[0].devices[0]
-
-    await cluster.until(lambda: device().idle_power_w == 119)
-    nvml.set(gpus=[{**card, "utilization": 100, "power_mw": 128_000}, card])
-    await cluster.until(lambda: any(event.kind == "alarm" for event in cluster.events), 90)
-    assert [event.text for event in cluster.events if event.kind == "alarm"] == [
-        "busy at idle power: 128 W, 100 %"
-    ]
-    (verdict,) = await why(cluster)
-    assert re.fullmatch(r"localhost:gpu0 runs one kernel for 6\d s at idle power", verdict.text), (
-        verdict
-    )
-    nvml.set(gpus=[{**card, "utilization": 100, "power_mw": 600_000}, card])
-    await cluster.until(lambda: any(event.kind == "recovered" for event in cluster.events))
-    assert [verdict.cause for verdict in await why(cluster)] == ["idle"]
 
 
 async def test_a_task_for_a_worker_that_is_not_there_is_named_with_its_address(
