@@ -6,11 +6,10 @@ import socket
 from pathlib import Path
 
 import pytest
-from distributed import Client
 
-from gputui.client.head_connection import security
 from gputui.head.__main__ import log_folder
 from tests.clusters import Clusters
+from tests.head.test_head import client_of
 from tests.system.parts import parts_of
 
 HALF_OPEN = 2_000
@@ -26,9 +25,7 @@ async def test_half_open_connections_leave_room_for_clients_and_a_small_log(
     resource.prlimit(scheduler, resource.RLIMIT_NOFILE, (FILES, FILES))
     with flood(cluster.link.address, HALF_OPEN):
         async with asyncio.timeout(20):
-            async with Client(
-                cluster.link.address, security=security(cluster.link), asynchronous=True
-            ) as client:
+            async with client_of(cluster) as client:
                 assert await client.submit(sum, [1, 2]) == 3
         assert len(list(Path(f"/proc/{scheduler}/fd").iterdir())) < FILES
     written = sum(path.stat().st_size for path in log_folder().iterdir())
@@ -43,9 +40,7 @@ async def test_half_open_connections_to_a_worker_leave_room_for_its_tasks_and_va
     pids = {worker.address: worker.pid for worker in cluster.workers.values()}
     flooded, other = pids
     resource.prlimit(pids[flooded], resource.RLIMIT_NOFILE, (FILES, FILES))
-    async with Client(
-        cluster.link.address, security=security(cluster.link), asynchronous=True
-    ) as client:
+    async with client_of(cluster) as client:
         with flood(flooded, HALF_OPEN):
             value = client.submit(pow, 2, 20_000, workers=[flooded], pure=False)
             size = client.submit(int.bit_length, value, workers=[other], pure=False)

@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 from distributed import Client
-from distributed.security import Security
 
-from gputui.client.head_connection import HeadConnection
+from gputui.client.head_connection import HeadConnection, security
 from gputui.errors import HeadError
 from gputui.model.readings import Owner
-from gputui.model.snapshot import ClusterState, HostState, SchedulerState, WorkerState
+from gputui.model.snapshot import HostState, SchedulerState, WorkerState
 from gputui.protocol.connection_file import find_cluster, running_clusters
 from gputui.protocol.frontend import (
     AddWorkers,
@@ -32,28 +31,8 @@ from tests.processes import nothing_left
 
 
 def client_of(cluster: LiveCluster) -> Client:
-    attached = cluster.link.attached
-    security = Security(
-        require_encryption=True,
-        tls_ca_file=attached.certificate_pem,
-        tls_client_cert=attached.certificate_pem,
-        tls_client_key=attached.key_pem,
-    )
-    assert cluster.snapshot
-    return Client(cluster.snapshot.scheduler.address, security=security, asynchronous=True)
-
-
-@pytest.mark.slow
-async def test_a_snapshot_joins_host_worker_and_scheduler(standing: LiveCluster) -> None:
-    await standing.until(
-        lambda: all(w.rss_bytes and w.executing == 0 for w in standing.workers.values())
-    )
-    assert standing.snapshot
-    assert standing.snapshot.state is ClusterState.RUNNING
-    assert standing.snapshot.scheduler.state is SchedulerState.RUNNING
-    assert [host.state for host in standing.snapshot.hosts] == [HostState.READY]
-    assert sorted(standing.workers) == ["localhost:cpu0", "localhost:cpu1"]
-    assert {worker.state for worker in standing.workers.values()} == {WorkerState.IDLE}
+    link = cluster.link
+    return Client(link.address, security=security(link), asynchronous=True)
 
 
 @pytest.mark.slow

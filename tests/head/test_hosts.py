@@ -1,50 +1,17 @@
 """A head with hosts over SSH: several addresses, hosts that fail, ask, or are lost."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 
 import psutil
 import pytest
 
-from gputui.client.start import HeadProcess
 from gputui.model.snapshot import HostState
-from gputui.protocol.frontend import Answer, ChangeHosts, Scale
+from gputui.protocol.frontend import Answer, ChangeHosts
 from tests.clusters import Clusters, LiveCluster
-from tests.head.conftest import a_head
 from tests.head.test_head import client_of
 from tests.sshd import Namespaces, SshHost, SshHosts
 
 ONE_WORKER = "gpus=none workers=1 nthreads=1 memory=512MiB"
-
-
-def host_states(cluster: LiveCluster) -> dict[str, HostState]:
-    return {host.name: host.state for host in cluster.snapshot.hosts}
-
-
-@pytest.fixture(scope="module")
-def far_head(openssh_hosts: SshHosts) -> Iterator[tuple[HeadProcess, str]]:
-    """The head of a cluster on two hosts, which several tests share, and its socket."""
-    with a_head(two_of(openssh_hosts), ssh_config=str(openssh_hosts.config)) as head:
-        yield head
-
-
-@pytest.fixture
-async def far(
-    far_head: tuple[HeadProcess, str], openssh_hosts: SshHosts
-) -> AsyncIterator[LiveCluster]:
-    """That cluster on its two hosts, each with its worker; the frontend is the test's own."""
-    cluster = await Clusters().attach(*far_head)
-    try:
-        await cluster.until(lambda: cluster.snapshot)
-        there, lines = host_states(cluster), two_of(openssh_hosts).splitlines()
-        lacking = [line for line in lines if line.split()[0] not in there]
-        others = there.keys() - {line.split()[0] for line in lines}
-        await cluster.request(ChangeHosts(0, "\n".join(lacking), remove=tuple(others)))
-        await cluster.request(Scale(0, None))
-        await cluster.until(lambda: cluster.snapshot and len(host_states(cluster)) == 2)
-        await cluster.up(2)
-        yield cluster
-    finally:
-        await cluster.link.close()
 
 
 def two_of(hosts: SshHosts) -> str:
@@ -75,16 +42,17 @@ def over_ipv6(hosts: Namespaces, host: SshHost) -> str:
 
 @pytest.mark.slow
 async def test_hosts_are_added_and_removed_while_it_runs(
-    far: LiveCluster, openssh_hosts: SshHosts
+    clusters: Clusters, openssh_hosts: SshHosts
 ) -> None:
     first, second, third, _ = openssh_hosts.text(ONE_WORKER).splitlines()
+    far = await clusters.start(two_of(openssh_hosts), ssh_config=str(openssh_hosts.config), up=2)
     async with client_of(far) as client:
         future = client.submit(sum, [1, 2])
         assert await future == 3
         await far.request(ChangeHosts(0, third))
         await far.until(lambda: far.snapshot.workers_up == 3)
         await far.request(ChangeHosts(0, remove=(first.split()[0], second.split()[0])))
-        await far.until(lambda: list(host_states(far)) == [third.split()[0]])
+        await far.until(lambda: [host.name for host in far.snapshot.hosts] == [third.split()[0]])
         assert await future == 3
         assert list(far.workers) == [f"{third.split()[0]}:cpu0"]
 
@@ -93,8 +61,8 @@ async def test_hosts_are_added_and_removed_while_it_runs(
 async def test_a_cut_network_loses_the_worker_and_gets_it_back(
     clusters: Clusters, namespace_hosts: Namespaces
 ) -> None:
-    text = "\n".join(namespace_hosts.text(ONE_WORKER).splitlines()[:2])
-    cluster = await clusters.start(text, ssh_config=str(namespace_hosts.config), lease_s=2.0, up=2)
+    config = str(namespace_hosts.config)
+    cluster = await clusters.start(two_of(namespace_hosts), ssh_config=config, lease_s=2.0, up=2)
     host = namespace_hosts.hosts[0]
     namespace_hosts.cut(host)
     try:
