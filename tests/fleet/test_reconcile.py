@@ -4,6 +4,7 @@ import time
 from collections import Counter
 from dataclasses import replace
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -36,79 +37,53 @@ def starts(fleet: Actual, wanted: Desired) -> list[str]:
 ALL_OF_A = tuple(f"a:gpu{label}" for label in "0123")
 
 
-def test_without_a_number_every_gpu_gets_a_worker() -> None:
-    assert len(starts(EMPTY, Desired())) == 8
+ONE_OF_CPUS = Actual(hosts=(Host("c"),), capacities={"c": CPUS}, running={})
+FIVE_OF_CPUS = running("c:cpu0", "c:cpu3", "c:cpu1", "c:cpu2", "c:cpu4", fleet=ONE_OF_CPUS)
+BOTH = Actual(hosts=(Host("a"), Host("c")), capacities={"a": GPUS, "c": CPUS}, running={})
+ONE = running("a:gpu0")
+LEAVING = replace(running("a:gpu1"), leaving=frozenset({"a:gpu0", "b:gpu0"}))
+RETIRED = desired.retire(Desired(), ["a:gpu1"])
+KEPT = desired.keep(Desired(0), ["a:gpu0"])
+ALL_OF_B = "b:gpu0 b:gpu1 b:gpu2 b:gpu3"
+EVERY = " ".join([*ALL_OF_A, ALL_OF_B])
+DECISIONS = {
+    "every GPU gets a worker": (EMPTY, Desired(), EVERY, ""),
+    "no GPU worker is invented": (EMPTY, Desired(50), EVERY, ""),
+    "a number is spread": (EMPTY, Desired(4), "a:gpu0 a:gpu1 b:gpu0 b:gpu1", ""),
+    "those that run stay": (running("a:gpu3", "a:gpu2"), Desired(4), "b:gpu0 b:gpu1", ""),
+    "the cheapest go": (running("a:gpu2", "a:gpu0", "b:gpu1"), Desired(1), "", "a:gpu2 a:gpu0"),
+    "CPU workers go by worth too": (FIVE_OF_CPUS, Desired(3), "", "c:cpu0 c:cpu3"),
+    "a retired one": (running(*ALL_OF_A), desired.retire(Desired(4), ["a:gpu1"]), "", "a:gpu1"),
+    "it stays away": (running("a:gpu0"), RETIRED, f"a:gpu2 a:gpu3 {ALL_OF_B}", ""),
+    "until it is added": (EMPTY, desired.add(RETIRED, ["a:gpu1"], {}), EVERY, ""),
+    "an added one": (ONE, desired.add(Desired(1), ["b:gpu3"], ONE.running), "b:gpu3", ""),
+    "a kept one is not stopped again": (ONE, KEPT, "", ""),
+    "nor gives it room": (ONE, desired.add(KEPT, ["b:gpu3"], ONE.running), "b:gpu3", ""),
+    "a lost one": (replace(running("b:gpu0"), capacities={"b": GPUS}), Desired(2), "b:gpu1", ""),
+    "one on its way out": (LEAVING, Desired(2), "b:gpu1", ""),
+    "more than usual on CPUs": (
+        BOTH,
+        Desired(11),
+        " ".join([*ALL_OF_A, *(f"c:cpu{number}" for number in range(7))]),
+        "",
+    ),
+}
+"""What is so, what is wanted, what starts and what stops."""
 
 
-def test_a_number_is_spread_over_the_hosts() -> None:
-    assert starts(EMPTY, Desired(4)) == ["a:gpu0", "a:gpu1", "b:gpu0", "b:gpu1"]
-
-
-def test_growing_leaves_the_running_ones_alone() -> None:
-    changes = decide(running("a:gpu3", "a:gpu2"), Desired(4))
-    assert [spec.name for spec in changes.starts] == ["b:gpu0", "b:gpu1"]
-    assert changes.stops == ()
-
-
-def test_shrinking_stops_the_cheapest_first() -> None:
-    changes = decide(running("a:gpu2", "a:gpu0", "b:gpu1"), Desired(1))
-    assert changes.stops == ("a:gpu2", "a:gpu0")
-
-
-def test_one_retired_by_name_is_not_replaced() -> None:
-    fleet = running(*ALL_OF_A)
-    changes = decide(fleet, desired.retire(Desired(4), ["a:gpu1"]))
-    assert (changes.starts, changes.stops) == ((), ("a:gpu1",))
+@pytest.mark.parametrize(
+    ("fleet", "wanted", "starting", "stopping"), DECISIONS.values(), ids=DECISIONS
+)
+def test_what_is_wanted_decides_what_starts_and_what_stops(
+    fleet: Actual, wanted: Desired, starting: str, stopping: str
+) -> None:
+    assert starts(fleet, wanted) == starting.split()
+    assert decide(fleet, wanted).stops == tuple(stopping.split())
 
 
 def test_a_worker_that_two_frontends_retire_is_one_worker_less() -> None:
     once = desired.retire(Desired(4), ["a:gpu1"])
     assert desired.retire(once, ["a:gpu1"]) == once
-
-
-def test_one_retired_by_name_stays_away_when_all_are_wanted() -> None:
-    retired = desired.retire(Desired(), ["a:gpu1"])
-    assert "a:gpu1" not in starts(EMPTY, retired)
-    assert "a:gpu1" in starts(EMPTY, desired.add(retired, ["a:gpu1"], {}))
-
-
-def test_one_added_by_name_is_the_one_that_starts() -> None:
-    fleet = running("a:gpu0")
-    assert starts(fleet, desired.add(Desired(1), ["b:gpu3"], fleet.running)) == ["b:gpu3"]
-
-
-def test_one_that_is_kept_for_what_it_holds_gives_no_room_to_an_added_one() -> None:
-    fleet = running("a:gpu0")
-    kept = desired.keep(Desired(0), ["a:gpu0"])
-    assert starts(fleet, desired.add(kept, ["b:gpu3"], fleet.running)) == ["b:gpu3"]
-
-
-def test_cpu_workers_shrink_by_worth_too() -> None:
-    fleet = Actual(hosts=(Host("c"),), capacities={"c": CPUS}, running={})
-    fleet = running("c:cpu0", "c:cpu3", "c:cpu1", "c:cpu2", "c:cpu4", fleet=fleet)
-    assert decide(fleet, Desired(3)).stops == ("c:cpu0", "c:cpu3")
-
-
-def test_one_that_is_kept_for_what_it_holds_is_not_stopped_again() -> None:
-    fleet = running("a:gpu0")
-    assert decide(fleet, desired.keep(Desired(0), ["a:gpu0"])).stops == ()
-
-
-def test_a_lost_worker_is_made_up_for_elsewhere() -> None:
-    fleet = replace(running("b:gpu0"), capacities={"b": GPUS})
-    assert starts(fleet, Desired(2)) == ["b:gpu1"]
-
-
-def test_one_on_its_way_out_is_not_started_before_it_is_gone() -> None:
-    fleet = replace(running("a:gpu1"), leaving=frozenset({"a:gpu0", "b:gpu0"}))
-    assert starts(fleet, Desired(2)) == ["b:gpu1"]
-
-
-def test_cpu_workers_are_added_where_more_are_wanted_than_usual() -> None:
-    fleet = Actual(hosts=(Host("a"), Host("c")), capacities={"a": GPUS, "c": CPUS}, running={})
-    assert [name for name in starts(fleet, Desired(11)) if name.startswith("c:")] == [
-        f"c:cpu{number}" for number in range(7)
-    ]
 
 
 def test_a_host_of_both_kinds_gives_gpu_workers_first_and_no_more_than_its_line_says() -> None:
@@ -121,10 +96,6 @@ def test_a_host_of_both_kinds_gives_gpu_workers_first_and_no_more_than_its_line_
     changes = decide(running(*everything, fleet=both), retired)
     assert (changes.starts, changes.stops) == ((), ("a:cpu0",))
     assert starts(running(*ALL_OF_A, "a:cpu1", fleet=both), Desired()) == ["a:cpu0"]
-
-
-def test_gpu_workers_are_not_invented() -> None:
-    assert len(starts(EMPTY, Desired(50))) == 8
 
 
 def test_a_decision_about_a_thousand_hosts_takes_no_seconds() -> None:
