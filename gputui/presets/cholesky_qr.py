@@ -3,14 +3,13 @@
 A pass adds up qᵀq over the blocks; its Cholesky factor r makes q · r⁻¹ nearly orthonormal, and a
 second pass makes it so to working precision. Where the matrix is too ill-conditioned for that, the
 factor is None, and the caller takes another method. The public functions here are the tasks of
-`svd.py`: blocks stay on their device, and workers exchange triangles: the upper triangle of an
-n × n matrix as (n (n + 1) / 2,) float64 in host memory.
+`svd.py`: blocks stay on their device, and workers exchange upper triangles: (n, n) float64 in host
+memory, 0 below the diagonal.
 
 Source: Y. Yamamoto, Y. Nakatsukasa, Y. Yanagisawa, T. Fukaya, "Roundoff error analysis of the
 CholeskyQR2 algorithm", Electron. Trans. Numer. Anal. 44 (2015).
 """
 
-import math
 import operator
 from collections.abc import Iterable, Sequence
 from functools import reduce
@@ -42,7 +41,7 @@ def gram(blocks: Iterable[Any], factors: Sequence[Any]) -> Any:
             cublas.syrk("T", q, out=total, beta=1.0)  # the upper triangle only: half the work
         else:
             total += q.T @ q
-    return to_host(_packed(total))
+    return to_host(xp.triu(total))
 
 
 def add(triangles: Sequence[Any]) -> Any:
@@ -61,7 +60,7 @@ def factor(triangles: Sequence[Any], backend: str) -> Any:
     if triangle is None:
         return None
     xp = array_module(backend)
-    upper = _unpacked(xp, triangle)
+    upper = xp.asarray(triangle)
     try:
         r = xp.linalg.cholesky(upper + xp.triu(upper, 1).T).T
         condition = float(xp.linalg.norm(r) * xp.linalg.norm(xp.linalg.inv(r)))
@@ -69,7 +68,7 @@ def factor(triangles: Sequence[Any], backend: str) -> Any:
         return None
     # CuPy says of no matrix that it is not positive definite.
     is_factor = bool((xp.diagonal(r) > 0).all())
-    return to_host(_packed(r)) if is_factor and condition <= CONDITION_A_COLUMN * len(r) else None
+    return to_host(r) if is_factor and condition <= CONDITION_A_COLUMN * len(r) else None
 
 
 def conclude(factors: Sequence[Any], vectors: bool, backend: str) -> tuple[Any, Any]:
@@ -80,7 +79,7 @@ def conclude(factors: Sequence[Any], vectors: bool, backend: str) -> tuple[Any, 
     if factors[-1] is None:
         return None, (None, None)
     xp = array_module(backend)
-    r = reduce(operator.matmul, (_unpacked(xp, each) for each in reversed(factors)))
+    r = reduce(operator.matmul, map(xp.asarray, reversed(factors)))
     u, s, vt = _svd_by_eigenvalues(xp, r) or xp.linalg.svd(r)
     return (to_host(u), (to_host(s), to_host(vt))) if vectors else (None, (to_host(s), None))
 
@@ -99,7 +98,7 @@ def left_vectors(
 
 def _inverse(xp: Any, factors: Sequence[Any]) -> Any:
     """Return r₁⁻¹ r₂⁻¹ …"""
-    return reduce(operator.matmul, (xp.linalg.inv(_unpacked(xp, each)) for each in factors))
+    return reduce(operator.matmul, (xp.linalg.inv(xp.asarray(each)) for each in factors))
 
 
 def _svd_by_eigenvalues(xp: Any, r: Any) -> tuple[Any, Any, Any] | None:
@@ -117,14 +116,3 @@ def _svd_by_eigenvalues(xp: Any, r: Any) -> tuple[Any, Any, Any] | None:
     s = xp.diagonal(upper)
     order = xp.argsort(-abs(s))
     return (u * xp.sign(s))[:, order], abs(s)[order], v[:, order].T
-
-
-def _packed(matrix: Any) -> Any:
-    return matrix[module_of(matrix).triu_indices(len(matrix))]
-
-
-def _unpacked(xp: Any, triangle: Any) -> Any:
-    n = (math.isqrt(8 * len(triangle) + 1) - 1) // 2
-    matrix = xp.zeros((n, n))
-    matrix[xp.triu_indices(n)] = xp.asarray(triangle)
-    return matrix
