@@ -21,7 +21,7 @@ from distributed.system import MEMORY_LIMIT
 
 from gputui.errors import UsageError
 from gputui.model.readings import Wanted
-from gputui.presets.definition import close_names
+from gputui.presets.definition import did_you_mean
 from gputui.protocol.starter import ConfigureHead
 from gputui.settings import KEYS, parse_settings
 
@@ -153,8 +153,7 @@ fastest way between workers by themselves
                 translated.settings[name] = getattr(read, name)
         elif name not in REFUSED:
             own = ("hosts", "workers", "n_workers", "min_workers", "timeout")
-            close = close_names(name, [*_TAKEN, *known, *own])
-            hint = f" (did you mean {close}?)" if close else ""
+            hint = did_you_mean(name, [*_TAKEN, *known, *own])
             problems.append(f"{name}={value!r}: no such keyword{hint}")
         elif value is not None and value not in HARMLESS.get(name, ()):
             problems.append(f"{name}={value!r}: {REFUSED[name]}")
@@ -327,6 +326,5 @@ def check_adapt(options: Mapping[str, Any]) -> None:
     choosing = inspect.signature(Scheduler.workers_to_close).parameters
     known = {*usual, *choosing} - {"self", "cluster", "key", "target", "attribute"}
     if unknown := sorted(options.keys() - known):
-        close = close_names(unknown[0], known)
-        hint = f" (did you mean {close}?)" if close else ""
+        hint = did_you_mean(unknown[0], known)
         raise UsageError(f"{unknown[0]}={options[unknown[0]]!r}: adapt has no such option{hint}")

@@ -97,8 +97,7 @@ class Parameter:
         except (KeyError, TypeError, ValueError, OverflowError):
             raise PresetError(f"must be {self.bounds}") from None
         if isinstance(value, str) and self.choices and value not in self.choices:
-            close = close_names(value, self.choices)
-            raise PresetError(f"must be {self.bounds}" + f" (did you mean {close}?)" * bool(close))
+            raise PresetError(f"must be {self.bounds}{did_you_mean(value, self.choices)}")
         least = -math.inf if self.minimum is None else self.minimum
         most = math.inf if self.maximum is None else self.maximum
         if isinstance(value, int | float) and not least <= value <= most:
@@ -146,29 +145,31 @@ _READERS: Mapping[type, Callable[[str], Value]] = {
 }
 
 
-def close_names(name: str, known: Iterable[str]) -> str:
-    """Return the names like this one, quoted; "" without one.
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return " (did you mean …?)" with the names like this one; "" without one.
 
-    >>> close_names("Mean", ["mean", "sum", "median"])
-    "'mean' or 'median'"
+    >>> did_you_mean("Mean", ["mean", "sum", "median"])
+    " (did you mean 'mean' or 'median'?)"
     """
     by_case = {each.lower(): each for each in known}
     close = difflib.get_close_matches(name.lower(), by_case, n=3, cutoff=0.6)
-    return " or ".join(f"'{by_case[each]}'" for each in close)
+    names = " or ".join(f"'{by_case[each]}'" for each in close)
+    return f" (did you mean {names}?)" if names else ""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return " (did you mean …?)" or the whole list, to stand behind an unknown name."""
+    """Return what `did_you_mean` does or the whole list, to stand behind an unknown name."""
     known = list(known)
-    if close := close_names(name, known):
-        return f" (did you mean {close}?)"
-    if len(known) < 2:
-        return f": there is {known[0] if known else 'none'}"
-    return f": there are {', '.join(known)}"
+    there = f"are {', '.join(known)}" if len(known) > 1 else f"is {known[0] if known else 'none'}"
+    return did_you_mean(name, known) or f": there {there}"
 
 
-def refuse_too_many(preset: str, rows: int, cols: int) -> None:
-    """Raise PresetError for a matrix of which even the list of blocks would be too long."""
+def refuse_too_many(preset: str, values: Mapping[str, Any]) -> None:
+    """Raise PresetError for a matrix of which even the list of blocks would be too long.
+
+    With the preset's name it is a `check` of those that have `rows` and `cols`.
+    """
+    rows, cols = values["rows"], values["cols"]
     if rows * cols > MOST_NUMBERS:
         raise PresetError(
             f"{preset}: rows={rows} cols={cols}: {rows * cols:.0e} numbers are too many; "

@@ -191,10 +191,6 @@ def _estimate(values: Mapping[str, Any], machine: Machine) -> Memory:
     return Memory(tiles * tile + parts, change)
 
 
-def _check(values: Mapping[str, Any]) -> None:
-    refuse_too_many("mean", values["rows"], values["cols"])
-
-
 PRESET = Preset(
     name="mean",
     summary="mean, sum, std, var, min or max of a large matrix, over any axis",
@@ -214,7 +210,7 @@ PRESET = Preset(
     ),
     compute=compute,
     estimate=_estimate,
-    check=_check,
+    check=partial(refuse_too_many, "mean"),
     arrays=("values",),
     draws=True,
 )

@@ -10,6 +10,7 @@ A matrix with more columns than rows is decomposed as the transpose of a tall on
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from gputui.presets import (
@@ -113,7 +114,7 @@ def _decompose(job: Job, x: Blocks, vectors: bool) -> Decomposition:
         per_part = math.ceil(len(x.ranges) / job.machine.threads)
         starts = range(0, len(x.ranges), per_part)
         parts = [replace(x, ranges=x.ranges[i : i + per_part]) for i in starts]
-        keep = _part_bytes(job.parameters, job.machine) <= _most_kept(job.machine)
+        keep = _part_bytes(job.parameters, job.machine) <= KEPT_SHARE * job.machine.smallest_bytes
         found = decompose_gram(job, parts, [part.heights for part in parts], vectors, keep)
     return found or decompose_tsqr(job, _dask_array(x), vectors)
 
@@ -223,11 +224,6 @@ def _part_bytes(values: Mapping[str, Any], machine: Machine) -> int:
     return 8 * wide * math.ceil(tall / machine.threads)
 
 
-def _most_kept(machine: Machine) -> float:
-    """Return the bytes of a part that is not drawn again for each pass."""
-    return KEPT_SHARE * machine.smallest_bytes
-
-
 def _chunk_rows(values: Mapping[str, Any], machine: Machine) -> int:
     """Return the rows of a block: those asked for, or what suits the method and the machine."""
     tall, wide = _shape(values)
@@ -245,18 +241,13 @@ def _estimate(values: Mapping[str, Any], machine: Machine) -> Memory:
     row, square = 8 * wide, 64 * wide**2
     wants_u = values["vectors"] or values["check"] or machine.keeps_arrays
     share = _part_bytes(values, machine)
-    kept = share * ((share <= _most_kept(machine)) + bool(wants_u))
+    kept = share * ((share <= KEPT_SHARE * machine.smallest_bytes) + bool(wants_u))
     copies = 2  # of a block: what is read, and what is made of it
     if values["method"] == "tsqr":
-        kept = share * (2 if wants_u else 1)
-        copies = 4
+        kept, copies = share * (2 if wants_u else 1), 4
     fits = max(machine.smallest_bytes - kept - square, 0) // (copies * row)
     change = f"use chunk_rows ≤ {fits:,}" if fits >= 1 else "use fewer rows or more workers"
     return Memory(copies * row * _chunk_rows(values, machine) + kept + square, change)
-
-
-def _check(values: Mapping[str, Any]) -> None:
-    refuse_too_many("svd", values["rows"], values["cols"])
 
 
 AUTO = "auto takes gram, and tsqr where gram does not reach orthogonal vectors"
@@ -290,7 +281,7 @@ PRESET = Preset(
     ),
     compute=compute,
     estimate=_estimate,
-    check=_check,
+    check=partial(refuse_too_many, "svd"),
     arrays=("u", "s", "v"),
     draws=True,
 )
