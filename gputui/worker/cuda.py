@@ -91,10 +91,10 @@ class Driver:
         self._enter()
         _call(self._library, name, *arguments)
 
-    def _enter(self) -> None:
+    def _enter(self) -> threading.local:
         """Make the device's primary context this thread's, once, with a stream to copy on."""
         if hasattr(self._thread, "stream"):
-            return
+            return self._thread
         context, device = ctypes.c_void_p(), ctypes.c_int()
         _call(self._library, "cuInit", 0)
         _call(self._library, "cuDeviceGet", ctypes.byref(device), 0)
@@ -104,6 +104,7 @@ class Driver:
         _call(self._library, "cuStreamCreate", ctypes.byref(stream), NON_BLOCKING_STREAM)
         _call(self._library, "cuEventCreate", ctypes.byref(event), DISABLE_TIMING)
         self._thread.stream, self._thread.event = stream, event
+        return self._thread
 
     def uuid(self) -> str:
         """Return the UUID of this process's device, as NVML writes it.
@@ -117,13 +118,6 @@ class Driver:
         pinned = os.environ.get("CUDA_VISIBLE_DEVICES", "")
         prefix = "MIG" if pinned.startswith("MIG") else "GPU"
         return f"{prefix}-{uuid.UUID(bytes=bytes(data))}"
-
-    def name(self) -> str:
-        """Return CUDA's name of this process's device."""
-        device, name = ctypes.c_int(), ctypes.create_string_buffer(256)
-        self._do("cuDeviceGet", ctypes.byref(device), 0)
-        self._do("cuDeviceGetName", name, ctypes.c_int(len(name)), device)
-        return name.value.decode()
 
     def free_bytes(self) -> int:
         """Return the bytes of the device that nothing has allocated."""
@@ -172,10 +166,9 @@ class Driver:
         The target's memory was free for reuse, but what was queued on the default stream before
         may still read it: the copy goes after that.
         """
-        self._enter()
-        stream, event = self._thread.stream, self._thread.event
-        self._do("cuEventRecord", event, DEFAULT_STREAM)
-        self._do("cuStreamWaitEvent", stream, event, ctypes.c_uint(0))
+        here = self._enter()
+        self._do("cuEventRecord", here.event, DEFAULT_STREAM)
+        self._do("cuStreamWaitEvent", here.stream, here.event, ctypes.c_uint(0))
         self._copy("cuMemcpyDtoDAsync_v2", ctypes.c_uint64(target), ctypes.c_uint64(source), size)
 
     def pinned(self, size: int) -> Any:
@@ -193,8 +186,7 @@ class Driver:
         self._copy("cuMemcpyHtoDAsync_v2", ctypes.c_uint64(target), ctypes.c_void_p(source), size)
 
     def _copy(self, name: str, target: object, source: object, size: int) -> None:
-        self._enter()
-        stream = self._thread.stream
+        stream = self._enter().stream
         self._do(name, target, source, ctypes.c_size_t(size), stream)
         self._do("cuStreamSynchronize", stream)
 

@@ -185,10 +185,8 @@ def _report(descriptor: int, report: WorkerReport | WorkerEnding) -> None:
 def _metrics(device: Device | None, _worker: distributed.Worker) -> dict[str, Any]:
     """Return the metrics of a heartbeat, for gputui's reporter at the scheduler."""
     moved = {way.value: size for way, size in moved_bytes.items() if size}
-    if device is None:
-        return {"moved": moved, "device_uuid": None, "device_managed_bytes": None}
-    held_bytes = device.memory.device_bytes
-    return {"moved": moved, "device_uuid": device.uuid, "device_managed_bytes": held_bytes}
+    uuid, held_bytes = (device.uuid, device.memory.device_bytes) if device else (None, None)
+    return {"moved": moved, "device_uuid": uuid, "device_managed_bytes": held_bytes}
 
 
 def target_bytes(limit: int) -> float:
