@@ -16,13 +16,16 @@ if TYPE_CHECKING:
 __all__ = ["GPUCluster", "__version__", "connect", "send_modules"]
 
 
-def __getattr__(name: str) -> Any:
-    if name in ("GPUCluster", "connect"):
-        return getattr(import_module("gputui.client.gpucluster"), name)
-    if name == "send_modules":
-        from gputui.runs.modules import send_modules
+MODULES = {
+    "GPUCluster": "gputui.client.gpucluster",
+    "connect": "gputui.client.gpucluster",
+    "send_modules": "gputui.runs.modules",
+}
 
-        return send_modules
+
+def __getattr__(name: str) -> Any:
+    if name in MODULES:
+        return getattr(import_module(MODULES[name]), name)
     if name == "run":  # the name of gputui.runs up to 0.2.0, which people's own tests import
         return import_module("gputui.runs")
     raise AttributeError(f"module 'gputui' has no attribute {name!r}")

@@ -62,9 +62,7 @@ def run_command(argv: list[str]) -> int:
         except OSError as error:
             hint = "cd to another one"
             raise UsageError(f"the folder you are in: {error.strerror}; {hint}") from error
-        result = gputui.main(
-            before, prog_name="gputui", standalone_mode=False, obj=tuple(after or ())
-        )
+        result = gputui.main(before, prog_name="gputui", standalone_mode=False, obj=tuple(after))
         return int(result or ExitCode.DONE)
     except click.ClickException as error:
         error.show()
@@ -117,13 +115,11 @@ def _in_ascii(error: UnicodeError) -> tuple[str, int]:
     return to_ascii(error.object[error.start : error.end]), error.end
 
 
-def _split_at_dashes(argv: list[str]) -> tuple[list[str], list[str] | None]:
+def _split_at_dashes(argv: list[str]) -> tuple[list[str], list[str]]:
     """Split the arguments at `--`; those after it belong to a script.
 
     >>> _split_at_dashes(["a", "--run", "x.py", "--", "-v"])
     (['a', '--run', 'x.py'], ['-v'])
     """
-    if "--" not in argv:
-        return argv, None
-    at = argv.index("--")
+    at = [*argv, "--"].index("--")
     return argv[:at], argv[at + 1 :]
