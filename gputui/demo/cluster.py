@@ -25,7 +25,7 @@ from gputui.errors import HeadError
 from gputui.head.requests import head_of
 from gputui.model.readings import Claim, DeviceProcess, Note, Owner
 from gputui.model.snapshot import HostState
-from gputui.process.background import Background
+from gputui.process.background import Background, within
 from gputui.protocol.agent import WorkerReady
 from gputui.protocol.frontend import ReportRun, StartRun
 from gputui.protocol.starter import ConfigureHead
@@ -162,8 +162,7 @@ class Demo:
         connection = await self.attach("run")
         while not (status := run.status()).state.ended:
             connection.send(ReportRun(status))
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(run.cancelled.wait(), REPORT_S)
+            await within(REPORT_S, run.cancelled.wait())
         connection.send(ReportRun(status))
         await connection.close()
         self.scheduler.runs.remove(run)

@@ -72,7 +72,6 @@ class SimulatedWorker:
     restarts: int = 0
     gpu: SimulatedGpu | None = None
     address: str = ""
-    memory_limit_bytes: int = 0
     seen_uuid: str | None = None
     """The GPU that it says its CUDA context is on."""
     percent: float = 0.0
@@ -141,8 +140,7 @@ class SimulatedAgent:
         """Return the head's end of a connection within this process."""
         self._stream, own = AgentStream(), MemoryStream()
         self._stream.peer, own.peer = own, self._stream
-        self._channel = TypedChannel(own, ToAgent)
-        self._tasks.start(self.serve(self._channel), f"agent of {self.host}")
+        self._tasks.start(self.serve(TypedChannel(own, ToAgent)), f"agent of {self.host}")
         return self._stream
 
     async def serve(self, channel: TypedChannel[FromAgent, ToAgent]) -> None:
@@ -165,16 +163,12 @@ class SimulatedAgent:
         """Send facts, then telemetry at every interval; hosts are out of step with each other."""
         await asyncio.sleep(self.rng.uniform(0.1, 0.5) * self.pace)
         interval_s = configure.telemetry_interval_s
-        self.introduce()
+        self.say(self.facts())
         self.say(self.telemetry())
         await asyncio.sleep(self.rng.random() * interval_s)
         while self._channel is channel:
             self.say(self.telemetry())
             await asyncio.sleep(interval_s)
-
-    def introduce(self) -> None:
-        """Introduce the host to a head."""
-        self.say(self.facts())
 
     def say(self, message: FromAgent) -> None:
         """Send a message, lost where nothing connects this agent with a head."""
@@ -248,7 +242,6 @@ class SimulatedAgent:
                 self._pids,
                 self,
                 gpu=gpu,
-                memory_limit_bytes=spec.memory_limit_bytes,
                 seen_uuid=spec.device_uuid,
             )
         self.fork(self.workers[spec.name])

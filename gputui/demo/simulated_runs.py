@@ -120,19 +120,6 @@ class SimulatedRun:
         self.cancelled.set()
         return await self.wait()
 
-    def take(self) -> Stage | None:
-        """Count a task as started, of the first stage that has one left."""
-        for stage in self.stages:
-            if stage.started < stage.tasks:
-                stage.started += 1
-                return stage
-        return None
-
-    @property
-    def total(self) -> int:
-        """Tasks of all stages."""
-        return sum(stage.tasks for stage in self.stages)
-
     def groups(self) -> tuple[TaskGroupStatus, ...]:
         """Return its stages as a scheduler would count them."""
         found, before_started = [], True
@@ -159,7 +146,8 @@ class SimulatedRun:
 
     def status(self) -> RunStatus:
         """Return how it is now."""
-        done, total = sum(stage.finished for stage in self.stages), self.total
+        done = sum(stage.finished for stage in self.stages)
+        total = sum(stage.tasks for stage in self.stages)
         left = [each.prefix for each in self.stages if each.finished < each.tasks]
         status = RunStatus(
             id=self.id,
@@ -192,5 +180,5 @@ class SimulatedRun:
             "figure": FIGURES.get(status.preset),
             "version": "demo",
         }
-        text = json.dumps(whole)
-        return replace(status, state=RunState.DONE, stage="", summary=summary, result_json=text)
+        ended = replace(status, state=RunState.DONE, stage="", summary=summary)
+        return replace(ended, result_json=json.dumps(whole))

@@ -122,9 +122,8 @@ class SimulatedScheduler:
             for worker in self.workers.values():
                 if not worker.agent.silent:
                     self._go_on(worker, at)
-            counts = self._counts(at)
             if not self.busy:
-                self._channel.send(counts)
+                self._channel.send(self._counts(at))
             await asyncio.sleep(interval_s)
 
     def _failed(self, what: str, error: Exception) -> None:
@@ -154,9 +153,11 @@ class SimulatedScheduler:
             if worker.stage is not None:
                 begin = max(worker.ends_at, at - 1.0)
                 self._end_task(worker, worker.stage)
-            worker.stage = next(filter(None, (run.take() for run in self.runs)), None)
+            stages = (stage for run in self.runs for stage in run.stages)
+            worker.stage = next((each for each in stages if each.started < each.tasks), None)
             if worker.stage is None:
                 return
+            worker.stage.started += 1
             worker.began_at = begin
             worker.ends_at = begin + worker.stage.task_s * self._rng.uniform(0.7, 1.3)
         if self._rng.random() < LINES_A_SECOND / max(LINES_A_SECOND, 2 * len(self.workers)):
@@ -182,7 +183,7 @@ class SimulatedScheduler:
             at=at,
             workers=tuple(counts_of(w, results, held_bytes) for w in self.workers.values()),
             groups=groups,
-            tasks=sum(run.total for run in self.runs),
+            tasks=sum(group.total for group in groups),
             queued=queued,
             clients=1 + len(self.runs),
             spans=tuple(spans),

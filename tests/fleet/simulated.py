@@ -14,7 +14,7 @@ from gputui.fleet.stages import FleetSettings, Question
 from gputui.model.hosts import Host
 from gputui.model.plan import WorkerSpec
 from gputui.model.snapshot import Severity
-from gputui.protocol.agent import Facts, FollowLogs, ToAgent
+from gputui.protocol.agent import Facts, FollowLogs, FromAgent, ToAgent
 from gputui.protocol.shared import LogLines
 
 BOUND_S = 10.0
@@ -38,12 +38,13 @@ class PlayedAgent(SimulatedAgent):
     def facts(self) -> Facts:
         return replace(super().facts(), agent_pid=self.pid)
 
-    def introduce(self) -> None:
-        super().introduce()
-        for worker in self.coming_back:
-            self.workers.setdefault(worker.name, worker)
-            self.fork(worker)
-        self.coming_back.clear()
+    def say(self, message: FromAgent) -> None:
+        super().say(message)
+        if isinstance(message, Facts):
+            for worker in self.coming_back:
+                self.workers.setdefault(worker.name, worker)
+                self.fork(worker)
+            self.coming_back.clear()
 
     def start(self, spec: WorkerSpec) -> None:
         self.coming_back = [worker for worker in self.coming_back if worker.name != spec.name]
