@@ -17,7 +17,6 @@ from gputui.model.usage import Failure
 from gputui.presets import RunProgress
 from gputui.runs import new_record
 from gputui.runs.progress import Bars, Progress
-from gputui.runs.records import ended
 from gputui.runs.run import warn
 
 POISON = "\x1b]0;owned\x07\x1b[2J\u202eevil\r\x85\n2026-11-23 INFO gputui: all is well"
@@ -117,9 +116,9 @@ def test_a_listed_cluster_has_no_control_characters() -> None:
 def test_a_recorded_run_is_shown_without_what_its_hosts_smuggled_in() -> None:
     record = replace(NEW_RECORD, parameters={"rows": POISON})
     result = {"result": {POISON: POISON}, "failed_hosts": [{"host": "h", "reason": POISON}]}
-    record = ended(
+    record = replace(
         record,
-        RunState.FAILED,
+        state=RunState.FAILED,
         result=result,
         failure=Failure("HeadError", POISON, worker_log=(POISON,)),
     )

@@ -25,7 +25,7 @@ from gputui.presets import Figure
 from gputui.presets.definition import json_text
 from gputui.process.procfs import own_place
 from gputui.runs import records
-from gputui.runs.records import ended, status_of, write
+from gputui.runs.records import status_of, write
 from gputui.tui.rendering.figures import figure_text
 
 
@@ -124,7 +124,7 @@ def test_a_run_of_another_machine_with_this_home_goes_on_as_far_as_its_files_say
     assert words == ["running", "–", "–", "on", "node-2"]
     show_run(moved.id, as_json=False)
     assert "node-2" in capsys.readouterr().out
-    write(records.ended(moved, RunState.DONE))
+    write(replace(moved, state=RunState.DONE, ended_at=1.0))
     assert records.find(moved.id).state is RunState.DONE
 
 
@@ -414,7 +414,7 @@ def test_one_point_is_a_point_and_whole_numbers_have_whole_ticks() -> None:
 
 def test_a_record_of_an_earlier_release_shows_its_error_and_its_hint() -> None:
     record = runs.new_record("svd", {}, backend="auto", hosts="", version="0.2.0")
-    write(ended(record, RunState.FAILED))
+    write(replace(record, state=RunState.FAILED, ended_at=1.0))
     path = record.folder / "run.json"
     fields = json.loads(path.read_text())
     del fields["failure"]

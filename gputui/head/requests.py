@@ -122,7 +122,7 @@ def _change(
         head.tell(Severity.INFO, "cluster", "scaled", event)
     changes = head.fleet.set_desired(wanted)
     text = f"{len(changes.starts)} start, {len(changes.stops)} stop"
-    return Done(request.request, _joined(text, more))
+    return Done(request.request, "; ".join(filter(None, (text, more))))
 
 
 async def _restart(head: Head, request: Restart) -> Reply:
@@ -217,11 +217,7 @@ def _previewed(head: Head, request: int, changes: Changes, more: str = "") -> Pr
         if results:
             words = f"{results} results ({held_bytes / 2**30:.1f} GiB) move to other workers first"
     starts = tuple(spec.name for spec in changes.starts)
-    return Previewed(request, starts, changes.stops, _joined(more, words))
-
-
-def _joined(*words: str) -> str:
-    return "; ".join(word for word in words if word)
+    return Previewed(request, starts, changes.stops, "; ".join(filter(None, (more, words))))
 
 
 def _host_names(head: Head) -> set[str]:

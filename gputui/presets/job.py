@@ -14,11 +14,9 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from threading import Event
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -118,7 +116,7 @@ class Job:
     resources: Mapping[str, float]
     restricted: bool
     report: Callable[[RunProgress], None]
-    cancel: Event
+    cancel: threading.Event
     keep_arrays: bool = False
 
     def __getitem__(self, name: str) -> Any:
@@ -249,7 +247,7 @@ def _token(function: Callable[..., Any]) -> str:
     return f"{funcname(function).strip('_')}-{uuid4().hex}"
 
 
-@contextmanager
+@contextlib.contextmanager
 def explained(
     what: str, smaller: Callable[[], str] = lambda: SMALLER, *, folder: str = ""
 ) -> Iterator[None]:

@@ -24,6 +24,7 @@ from gputui.presets import (
     Outcome,
     Parameter,
     Preset,
+    module_of,
     refuse_too_many,
     to_host,
 )
@@ -150,11 +151,10 @@ def _tree(parts: Iterable[Part], what: str) -> Part:
 
 
 def _sum(a: Part, b: Part, what: str) -> Part:
-    import numpy as np
-
     count = a.count + b.count
     if what in ("min", "max"):
-        return Part(count, extreme=getattr(np, f"{what}imum")(a.extreme, b.extreme))
+        larger_or_smaller = getattr(module_of(a.extreme), f"{what}imum")
+        return Part(count, extreme=larger_or_smaller(a.extreme, b.extreme))
     total = a.total + b.total
     if a.squares is None:
         return Part(count, total)

@@ -90,10 +90,6 @@ class Modules(MetaPathFinder, ExecutionLoader):
         there = other.sources
         return [name for name, source in self.sources.items() if there.get(name, source) != source]
 
-    def replaces(self, other: "Modules") -> bool:
-        """Whether the same program has sent others before."""
-        return self.program == other.program and bool(self.clashes(other))
-
     def _is_another(self, name: str) -> bool:
         """Whether a module of this name is loaded that is not this one."""
         module = sys.modules.get(name)
@@ -197,9 +193,12 @@ class SchedulerModules(SchedulerPlugin):  # type: ignore[misc]
             if time.monotonic() > end:
                 raise UsageError(problem)
             await asyncio.sleep(0.05)
-        there = {*scheduler.clients} - {self.modules.client}
-        replaced = self.modules.replaces
-        gone = [each for each in installed() if each.client not in there or replaced(each)]
+        there, new = {*scheduler.clients} - {self.modules.client}, self.modules
+        gone = [
+            each
+            for each in installed()
+            if each.client not in there or (each.program == new.program and new.clashes(each))
+        ]
         for modules in gone:
             modules.uninstall()
         try:

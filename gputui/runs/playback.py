@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate
+from operator import attrgetter
 
 from gputui.errors import UsageError
 from gputui.model.readings import DeviceReading
@@ -47,7 +48,7 @@ class RecordedRun:
         if not telemetry.times:
             raise UsageError(f"{run.id}: it ended before its GPUs were read")
         self.run = run
-        self._log = sorted(log, key=_printed_at)
+        self._log = sorted(log, key=attrgetter("at"))
         self.step_s = telemetry.step_s
         places = sorted(range(len(telemetry.times)), key=telemetry.times.__getitem__)
         self._times = [telemetry.times[place] for place in places]
@@ -112,7 +113,7 @@ class RecordedRun:
     def printed(self, after_s: float, until_s: float) -> Sequence[LogLines]:
         """Return the lines that workers printed after so many seconds, until so many."""
         first, last = (
-            bisect_right(self._log, self.began_at + second, key=_printed_at)
+            bisect_right(self._log, self.began_at + second, key=attrgetter("at"))
             for second in (after_s, until_s)
         )
         return self._log[first:last]
@@ -182,10 +183,6 @@ class RecordedRun:
             hosts=run.hosts,
             versions=run.versions,
         )
-
-
-def _printed_at(lines: LogLines) -> float:
-    return lines.at
 
 
 def _end(span: TaskSpan) -> float:

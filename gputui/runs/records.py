@@ -167,14 +167,6 @@ def new_record(
     )
 
 
-def ended(record: RunRecord, state: RunState, **more: Any) -> RunRecord:
-    """Return the record with how the run ended.
-
-    `more` are other fields: result, failure, restarts, workers, timings, saved, summary.
-    """
-    return replace(record, state=state, ended_at=time.time(), **more)
-
-
 def as_object(record: RunRecord) -> dict[str, Any]:
     """Return a record as its file and `runs --json` have it."""
     kind = record.failure.type if record.failure else ""
@@ -395,14 +387,17 @@ class Recording:
             write(self.record)
 
     def end(self, state: RunState, **outcome: Any) -> None:
-        """Record how the run ended, with the fields that `ended` takes; only the first call counts.
+        """Record how the run ended; only the first call counts.
 
+        `outcome` are other fields: result, failure, restarts, workers, saved, summary.
         Ctrl-C while the cluster of a finished run stops does not change how the run ended.
         """
         if self.record.state.ended:
             return
         self.stage("")
-        self.record = ended(self.record, state, timings=self._timings, **outcome)
+        self.record = replace(
+            self.record, state=state, ended_at=time.time(), timings=self._timings, **outcome
+        )
         trace = self.record.failure.traceback if self.record.failure else ()
         said = f"{state} {self.record.error}".rstrip().splitlines()
         self._log_room = max(self._log_room, LOG_ROOM_AT_END)

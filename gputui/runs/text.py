@@ -71,12 +71,11 @@ def brief(result: Mapping[str, Any], units: Mapping[str, str] | None = None) -> 
 
 def _hanging(shown: str, indent: int, most: int) -> str:
     """Wrap the text behind a key: further lines begin below the first one."""
-    pieces = [piece for line in shown.splitlines() for piece in _wrap(line, most - indent)]
+    wrapper = textwrap.TextWrapper(
+        max(1, most - indent), break_long_words=False, break_on_hyphens=False
+    )
+    pieces = [piece for line in shown.splitlines() for piece in wrapper.wrap(line)]
     return f"\n{' ' * indent}".join(pieces)
-
-
-def _wrap(line: str, width: int) -> list[str]:
-    return textwrap.wrap(line, max(1, width), break_long_words=False, break_on_hyphens=False)
 
 
 def _words(key: str, unit: str = "") -> str:
