@@ -13,6 +13,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import cast
 from uuid import UUID
 
 from gputui import presets
@@ -26,6 +27,7 @@ from gputui.head.requests import head_of
 from gputui.model.readings import Claim, DeviceProcess, Note, Owner
 from gputui.model.snapshot import HostState
 from gputui.process.background import Background, within
+from gputui.process.child import Child
 from gputui.protocol.agent import WorkerReady
 from gputui.protocol.frontend import ReportRun, StartRun
 from gputui.protocol.starter import ConfigureHead
@@ -116,7 +118,7 @@ class Demo:
                 "demo", "\n".join(names), cluster_id="demo", interactive=True, busy="skip"
             ),
             opener=self.hosts,
-            scheduler=lambda _cluster_id: self.scheduler,
+            scheduler=lambda _cluster_id: cast(Child, self.scheduler),
             run=self._start_run,
             simulated=True,
         )
@@ -147,7 +149,7 @@ class Demo:
             await asyncio.wait([self._running])
         await self._tasks.close()
 
-    def _start_run(self, _name: str, _cluster_id: str, request: StartRun, id: str) -> SimulatedRun:
+    def _start_run(self, _name: str, _cluster_id: str, request: StartRun, id: str) -> Child:
         """Start a run; raises PresetError where the request is wrong."""
         presets.parse(presets.get(request.preset), dict(request.parameters)).refuse_mistakes()
         fails = self._failures and self._own_runs == FAILING + 1
@@ -155,7 +157,7 @@ class Demo:
         run = SimulatedRun(id, request, len(self.scheduler.workers), fails=fails)
         self.scheduler.runs.insert(0, run)
         self._tasks.start(self._report(run), f"run {id}")
-        return run
+        return cast(Child, run)
 
     async def _report(self, run: SimulatedRun) -> None:
         """Report a run until it has ended, as the frontend that its command would be."""

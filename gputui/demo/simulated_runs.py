@@ -91,7 +91,7 @@ RESULTS: Mapping[str, tuple[str, dict[str, Any]]] = {
 
 
 class SimulatedRun:
-    """A run from its start to its end; to `head.runs` it is the run's child process."""
+    """A run from its start to its end; it has what a head uses of a run's `Child`."""
 
     reason = ""
     last_log_lines: tuple[str, ...] = ()

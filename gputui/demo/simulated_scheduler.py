@@ -66,7 +66,10 @@ def counts_of(worker: SimulatedWorker, results: int, held_bytes: int) -> WorkerC
 
 
 class SimulatedScheduler:
-    """The process of a scheduler, with which the workers of some agents register."""
+    """A scheduler with which the workers of some agents register.
+
+    It has what a head uses of its `Child`.
+    """
 
     def __init__(self, agents: Mapping[str, SimulatedAgent], seed: int) -> None:
         self.pid = os.getpid()

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
 
 from gputui.errors import HeadError
 from gputui.head.broadcasts import EventLog
@@ -37,28 +36,7 @@ CANCEL_S = 10.0
 """How long a cancelled run may take before its processes are killed."""
 
 
-class RunChild(Protocol):
-    """A run's process, as `Runs` needs it: a `Child`, or the demo's in its place."""
-
-    @property
-    def reason(self) -> str:
-        """How it ended."""
-
-    @property
-    def last_log_lines(self) -> tuple[str, ...]:
-        """The last lines that it wrote to stderr."""
-
-    async def wait(self) -> int | None:
-        """Return the exit status once it ended."""
-
-    def send_signal(self, number: signal.Signals) -> None:
-        """Send it a signal."""
-
-    async def end(self, grace_s: float, ask: signal.Signals | None) -> int | None:
-        """Ask it to end, kill it after `grace_s`, and return its exit status."""
-
-
-StartChild = Callable[[str, str, StartRun, str], RunChild]
+StartChild = Callable[[str, str, StartRun, str], Child]
 """Starts a run on the cluster of this name and id, with an id of its own."""
 
 
@@ -84,7 +62,7 @@ class Runs:
 
     def __init__(
         self,
-        start_child: Callable[[StartRun, str], RunChild],
+        start_child: Callable[[StartRun, str], Child],
         event_log: EventLog,
         changed: Callable[[], None],
     ) -> None:
@@ -93,7 +71,7 @@ class Runs:
         self._changed = changed
         self.by_id: dict[str, RunStatus] = {}
         self._reporters: dict[str, FrontendConnection] = {}
-        self._children: dict[str, RunChild] = {}
+        self._children: dict[str, Child] = {}
         self._tasks = Background(event_log.failed)
 
     @property
@@ -166,7 +144,7 @@ class Runs:
         await asyncio.gather(*(child.end(0.0, signal.SIGKILL) for child in children))
         await self._tasks.finish(CANCEL_S)
 
-    async def _attend(self, id: str, child: RunChild) -> None:
+    async def _attend(self, id: str, child: Child) -> None:
         """End a run that has not ended with its command, whose last line is the reason."""
         await child.wait()
         self._children.pop(id, None)

@@ -16,7 +16,6 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from gputui.errors import HeadError
 from gputui.fleet.addresses import LOOPBACK
@@ -43,7 +42,6 @@ from gputui.protocol.scheduler import (
 )
 from gputui.protocol.shared import DUMP_SIGNAL
 from gputui.protocol.starter import ConfigureHead
-from gputui.protocol.streams import ByteStream
 from gputui.protocol.typed_codec import TypedChannel
 
 logger = logging.getLogger(__name__)
@@ -59,31 +57,7 @@ DEATHS_WITHIN_S = 60.0
 """A scheduler that died more often than that within this time is not started again."""
 
 
-class SchedulerChild(Protocol):
-    """The process, as `SchedulerProcess` needs it: a `Child`, or the demo's in its place."""
-
-    pid: int
-
-    @property
-    def status(self) -> int | None:
-        """Its exit status."""
-
-    @property
-    def reason(self) -> str:
-        """How it ended."""
-
-    @property
-    def last_log_lines(self) -> tuple[str, ...]:
-        """The last lines that it wrote to stderr."""
-
-    async def stream(self) -> ByteStream:
-        """Return the stream of its messages."""
-
-    async def end(self, grace_s: float) -> int | None:
-        """End it, killed after `grace_s`."""
-
-
-StartScheduler = Callable[[str], SchedulerChild]
+StartScheduler = Callable[[str], Child]
 """Starts the scheduler of the cluster with this id."""
 
 
@@ -127,7 +101,7 @@ class SchedulerProcess:
         self._host, self._port = host, config.scheduler_port
         self._start, self._tell, self._took, self._ended = start, tell, took, ended
         self._credentials: Credentials | None = None
-        self._child: SchedulerChild | None = None
+        self._child: Child | None = None
         self._channel: TypedChannel[ToScheduler, FromScheduler] | None = None
         self._heard_at = time.monotonic()
         self._stopping = False
@@ -243,7 +217,7 @@ class SchedulerProcess:
             self._channel.send(message)
 
     async def _attend(
-        self, child: SchedulerChild, channel: TypedChannel[ToScheduler, FromScheduler]
+        self, child: Child, channel: TypedChannel[ToScheduler, FromScheduler]
     ) -> None:
         """Receive its messages until it ends; one that cannot be handled is logged."""
         while True:
@@ -279,7 +253,7 @@ class SchedulerProcess:
                 return
         self._took(message)
 
-    def _end(self, child: SchedulerChild) -> None:
+    def _end(self, child: Child) -> None:
         """Fail what waits for it, and start another one where that may help."""
         reason, closed = f"the scheduler {child.reason or 'could not be ended'}", child.status == 0
         self._end_reason = reason
