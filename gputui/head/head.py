@@ -98,7 +98,12 @@ class Head:
         if not simulated:
             self._name_lock = NameLock(config.name, config.cluster_id, numbered=config.numbered)
             self.name = self._name_lock.name
-        self.server = FrontendServer(runtime_folder() / f"{self.cluster_id}.sock")
+        self.server = FrontendServer(
+            runtime_folder() / f"{self.cluster_id}.sock",
+            attached=self.attached,
+            settled=self._settled,
+            left=self._left,
+        )
         self.event_log = EventLog(self._happened)
         self.tell = self.event_log.tell
         self.notices = Notices(
@@ -150,8 +155,6 @@ class Head:
         self._sending = Background(self.event_log.failed)
         self._recorded: set[str] = set()
         """What failed, and is begun again."""
-        self.server.attached, self.server.settled = self.attached, self._settled
-        self.server.left = self._left
 
     def _happened(self, message: EventHappened) -> None:
         """Pass an event on."""
@@ -320,8 +323,7 @@ class Head:
     @property
     def ends_with_screens(self) -> bool:
         """Whether it only watches for screens; one that somebody keeps goes on without."""
-        watching = self.state is ClusterState.WATCHING
-        return watching and self.config.interactive and not self.kept
+        return self.config.interactive and not self.kept and self.state is ClusterState.WATCHING
 
     async def run(self, opened: Callable[[str], None]) -> None:
         """Bring the cluster up, call `opened` with the server's socket, and stay until the end."""

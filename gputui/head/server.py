@@ -63,14 +63,22 @@ class FrontendConnection:
 class FrontendServer:
     """Listens for frontends, and keeps those that are attached."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        attached: Callable[[FrontendConnection], Attached],
+        settled: Callable[[FrontendConnection], None],
+        left: Callable[[FrontendConnection], None],
+    ) -> None:
+        """Listen at `path`.
+
+        `attached` takes a frontend in, and returns its first message; `settled` sends it the
+        history that it needs after that; `left` is called when it is gone.
+        """
         self.path = path
-        self.attached: Callable[[FrontendConnection], Attached]
-        """Takes a frontend in; returns its first message."""
-        self.settled: Callable[[FrontendConnection], None]
-        """Sends a frontend the history it needs, after `Attached`."""
+        self._attached, self._settled, self._left = attached, settled, left
         self.received: Callable[[FrontendConnection, FromFrontend], Answering]
-        self.left: Callable[[FrontendConnection], None]
         self.frontends: set[FrontendConnection] = set()
         self._server: asyncio.Server | None = None
         self._tasks = Background(lambda name, error: None)  # it is logged
@@ -114,19 +122,18 @@ class FrontendServer:
                     return
                 attach = decode(await channel.read_line() or b"", Attach)
                 frontend = FrontendConnection(attach, channel, pid)
-                frontend.send(self.attached(frontend))
+                frontend.send(self._attached(frontend))
                 if attach.compressed:
                     await channel.flush(None)
                     channel.compress()
             self.frontends.add(frontend)
             try:
-                self.settled(frontend)
-                take = partial(self.received, frontend)
-                await channel.serve(take, self._tasks)
+                self._settled(frontend)
+                await channel.serve(partial(self.received, frontend), self._tasks)
             finally:
                 self.frontends.discard(frontend)
                 frontend.gone.set()
-                self.left(frontend)
+                self._left(frontend)
         except ProtocolError as error:
             logger.warning("a frontend sent what is no message: %s", error)
         except TimeoutError:

@@ -34,9 +34,13 @@ class Listener:
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[tuple[FrontendServer, Listener]]:
     listener = Listener()
-    server = FrontendServer(tmp_path / "server.sock")
-    server.attached, server.settled = listener.attach, lambda frontend: None
-    server.received, server.left = listener.answer, listener.left.append
+    server = FrontendServer(
+        tmp_path / "server.sock",
+        attached=listener.attach,
+        settled=lambda frontend: None,
+        left=listener.left.append,
+    )
+    server.received = listener.answer
     await server.open()
     yield server, listener
     await server.close(SchedulerReady(""), bound_s=0.1)
