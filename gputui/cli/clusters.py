@@ -156,8 +156,7 @@ async def detach_program(request: "RunRequest", options: Mapping[str, Any]) -> N
         connection = await connected(head := spawn_head(configuration), frontend="command")
     async with connection:
         typed = as_typed(request.parameters)
-        asked = StartRun(0, request.name, typed, cwd=str(Path.cwd()))
-        done = await connection.request(asked)
+        done = await connection.request(StartRun(0, request.name, typed, cwd=str(Path.cwd())))
         assert isinstance(done, Done)
         if head is not None:
             ignore_signals()  # from here on it runs, and the command says so

@@ -66,8 +66,7 @@ class GPUCluster(RunningCluster):
         seconds("timeout", timeout)  # it can be read
         meant = translate(keywords)
         parse_hosts(meant.hosts(given.text), given.source or "hosts", members)
-        known = load_settings().keywords()
-        settings = {"cpu_fallback": hosts is None, **known, **meant.settings}
+        settings = {"cpu_fallback": hosts is None} | load_settings().keywords() | meant.settings
         self.failed_hosts: tuple[HostStatus, ...] = ()
         """Hosts that could not be used, with their reasons."""
         self._workers = workers if n_workers is None else n_workers

@@ -111,9 +111,8 @@ class HeadConnection:
         """Attach to the head at the other end of a stream; raises HeadError."""
         channel = HeadChannel(stream, ToFrontend, line_bytes=TRUSTED_LINE_BYTES)
         try:
-            attach = Attach(_session(frontend), snapshots, compressed)
             # In one: a head of another version reads the first line only, and closes.
-            stream.write(HELLO + encode(attach))
+            stream.write(HELLO + encode(Attach(_session(frontend), snapshots, compressed)))
             answer = await channel.read_line()
             if answer is None:
                 raise HeadError(GONE)

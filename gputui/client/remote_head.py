@@ -259,8 +259,7 @@ class RemoteHead:
         from gputui.fleet.ssh.connector import Connector
 
         await self.close()
-        timeout_s = self._settings.stage_timeout_s
-        stages = Stages(self._host.name, timeout_s, ask=self._ask)
+        stages = Stages(self._host.name, self._settings.stage_timeout_s, ask=self._ask)
         self._connector = self._connector or Connector(self._settings.ssh_config)
         self._connection = await self._connector.connect(self._host, stages, remote.COMMAND)
         self._keep_alive()

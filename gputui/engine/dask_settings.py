@@ -113,8 +113,7 @@ def given() -> dict[str, Any]:
     import dask.config
 
     defaults = dask.config.merge(*dask.config.defaults)
-    named = dask.config.collect()
-    found = _over(dask.config.config, defaults, named)
+    found = _over(dask.config.config, defaults, dask.config.collect())
     if folder := found.get("temporary-directory"):
         found["temporary-directory"] = str(Path(folder).absolute())
     return found

@@ -91,8 +91,8 @@ async def _scale(head: Head, request: Scale) -> Reply:
         raise HeadError(f"{workers} workers: write 0 or more")
     number = "as many workers as the hosts give" if workers is None else f"{workers} workers"
     wanted = desired.scale(head.fleet.desired, workers)
-    more = _lacking(head, request, wanted)
-    return _change(head, request, wanted, f"wanted: {number}", more)
+    lacking = _lacking(head, request, wanted)
+    return _change(head, request, wanted, f"wanted: {number}", lacking)
 
 
 async def _retire(head: Head, request: RetireWorkers) -> Reply:

@@ -147,14 +147,12 @@ def modules_in(folder: Path, first: Collection[str] = ()) -> Modules:
                 continue
             room -= size_bytes
             sources[name] = path.read_bytes()
-    paths = {name: str(path) for name, path in own}
-    return Modules(str(folder), sources, paths, left_out)
+    return Modules(str(folder), sources, {name: str(path) for name, path in own}, left_out)
 
 
 def _is_shadowed(name: str, path: Path) -> bool:
     """Whether an import of this name would not find this file, here or on the cluster."""
-    top = name.partition(".")[0]
-    if top in sys.stdlib_module_names:
+    if name.partition(".")[0] in sys.stdlib_module_names:
         return True
     if name not in sys.modules:
         return path.resolve() == Path(getattr(sys.modules["__main__"], "__file__", "")).resolve()

@@ -168,8 +168,7 @@ class RecordedRun:
         run = self.run
         ends_s = accumulate(seconds for _, seconds in run.timings)
         stages = zip(run.timings, ends_s, strict=True)
-        gone_s = at - run.started_at
-        stage = next((name for (name, _), end_s in stages if gone_s < end_s), "")
+        stage = next((name for (name, _), end_s in stages if at - run.started_at < end_s), "")
         return RunStatus(
             run.id,
             run.preset,

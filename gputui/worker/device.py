@@ -103,7 +103,7 @@ def use_rmm(
     make_room: Callable[[], bool],
     pool_size: float | str | None,
     stream_ordered: bool,
-) -> Callable[..., Any]:
+) -> Any:
     """Make RMM this device's resource, of up to `limit` of `total` bytes; return CuPy's allocator.
 
     `pool_size` is its initial size: bytes, text such as "8 GiB", or a share of the device. With
@@ -132,8 +132,7 @@ def use_rmm(
     mr.set_current_device_resource(mr.StatisticsResourceAdaptor(retrying))
     if stream_ordered:
         rmm.DeviceBuffer(size=first)  # counts the peak, which is what the driver's pool keeps
-    allocator: Callable[..., Any] = rmm_cupy_allocator
-    return allocator
+    return rmm_cupy_allocator
 
 
 class Bounded:

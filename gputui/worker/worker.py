@@ -82,10 +82,9 @@ class Worker(distributed.Worker):  # type: ignore[misc]
             await asyncio.to_thread(self.device.memory.settle)
         return await super().get_data(comm, keys, who=who, serializers=serializers)
 
-    async def close(self, **wishes: Any) -> str | None:
+    async def close(self, **wishes: Any) -> Any:
         """Close; a running task cannot be ended, and its result is not needed."""
-        said: str | None = await super().close(**{**wishes, "executor_wait": False})
-        return said
+        return await super().close(**{**wishes, "executor_wait": False})
 
 
 def work(order: ForkWorker, credentials: Credentials, reports: int, agent: int) -> int:

@@ -161,7 +161,7 @@ class Scheduler(distributed.Scheduler):  # type: ignore[misc]
             "WorkerPlugin"
         )
 
-    def valid_workers(self, ts: Any) -> set[Any] | None:
+    def valid_workers(self, ts: Any) -> Any:
         """Drop a restriction to workers that are all gone; what the task needs of any still counts.
 
         distributed 2026.8 forgets with it the resources that a task with `allow_other_workers`
@@ -171,8 +171,7 @@ class Scheduler(distributed.Scheduler):  # type: ignore[misc]
         wished = ts.worker_restrictions if ts.loose_restrictions else None
         if wished and not ts.host_restrictions and wished.isdisjoint(self.workers):
             ts.worker_restrictions, ts.loose_restrictions = None, False
-        valid: set[Any] | None = super().valid_workers(ts)
-        return valid
+        return super().valid_workers(ts)
 
     def _task_to_msg(self, ts: Any) -> dict[str, Any]:
         """Return Dask's message; where a worker cannot load the task, the task fails."""

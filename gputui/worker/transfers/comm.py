@@ -168,8 +168,7 @@ class WorkerComm(TLS):  # type: ignore[misc]
         except OSError as error:
             say_once(f"values go as bytes: {error}")
             return msg
-        reader = Reader(address or "", there)
-        loan = Loan(_side.page, ticket, reader, maps_device)
+        loan = Loan(_side.page, ticket, Reader(address or "", there), maps_device)
         work = _threads.submit(_lent, values, loan)
         try:
             lent = await asyncio.wrap_future(work)

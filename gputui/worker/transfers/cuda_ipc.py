@@ -184,8 +184,7 @@ class Loan:
         except OSError as error:
             say_once(f"device arrays go through host memory: {error}")
             return None
-        offset = pointer - base
-        return MappedBytes(self.ticket, handle, buffer_id, offset, size, stays)
+        return MappedBytes(self.ticket, handle, buffer_id, pointer - base, size, stays)
 
 
 @dataclass(slots=True)
