@@ -158,7 +158,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return what `did_you_mean` does or the whole list, to stand behind an unknown name."""
+    """Return " (did you mean …?)" or the whole list, to stand behind an unknown name."""
     known = list(known)
     there = f"are {', '.join(known)}" if len(known) > 1 else f"is {known[0] if known else 'none'}"
     return did_you_mean(name, known) or f": there {there}"
