@@ -7,9 +7,10 @@ import weakref
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from distributed.core import Status
+from tornado.ioloop import IOLoop
 
 from gputui.client.head_connection import HeadConnection
 from gputui.client.keywords import seconds, translate, whole_number
@@ -24,9 +25,6 @@ from gputui.model.snapshot import HostStatus
 from gputui.protocol.connection_file import chosen, find_cluster, running_clusters
 from gputui.protocol.starter import ConfigureHead
 from gputui.settings import load_settings
-
-if TYPE_CHECKING:
-    from tornado.ioloop import IOLoop
 
 logger = logging.getLogger("gputui")
 
@@ -55,7 +53,7 @@ class GPUCluster(RunningCluster):
         min_workers: int = 1,
         timeout: float | str | None = None,
         asynchronous: bool = False,
-        loop: "IOLoop | None" = None,
+        loop: IOLoop | None = None,
         **keywords: Any,
     ) -> None:
         self.status = Status.closed  # until there is something to close
@@ -133,7 +131,7 @@ class GPUCluster(RunningCluster):
 
 
 def connect(
-    name: str | None = None, *, asynchronous: bool = False, loop: "IOLoop | None" = None
+    name: str | None = None, *, asynchronous: bool = False, loop: IOLoop | None = None
 ) -> RunningCluster:
     """Take hold of a cluster that runs on this machine; of the only one without a name.
 

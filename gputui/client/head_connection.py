@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Any, Self
 
 from gputui.errors import HeadError, OtherVersionError, ProtocolError
 from gputui.model.snapshot import Session
@@ -36,9 +36,6 @@ from gputui.protocol.frontend import (
 from gputui.protocol.shared import Refused
 from gputui.protocol.streams import ByteStream, SocketStream
 from gputui.protocol.typed_codec import TypedChannel, decode, encode
-
-if TYPE_CHECKING:
-    from distributed.security import Security
 
 GONE = "the cluster's head is gone"
 OTHER_VERSION = "use the gputui that started the cluster, or start it again with this one"
@@ -261,8 +258,8 @@ def _check_versions(attached: Attached) -> None:
         )
 
 
-def security(connection: HeadConnection) -> "Security":
-    """Return the cluster's TLS for a Dask client; imports distributed."""
+def security(connection: HeadConnection) -> Any:
+    """Return the cluster's TLS for a Dask client, its `Security`; imports distributed."""
     from gputui.engine import tls
 
     return tls.security(connection.attached.certificate_pem, connection.attached.key_pem)

@@ -8,8 +8,6 @@ workers that carry the Dask resource `GPU`; where none does (a cluster that othe
 of them.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import re
@@ -18,14 +16,11 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gputui.errors import ClusterError, UsageError
 from gputui.presets.definition import Library, Preset
 from gputui.presets.job import Job, RunWorker
-
-if TYPE_CHECKING:
-    import distributed
 
 HOST_SHARE = 0.5  # of a CPU worker's memory limit, for its tasks; Dask spills from 0.6 on
 DEVICE_SHARE = 0.85  # of the free device memory; the rest is for fragmentation
@@ -42,8 +37,8 @@ PACKAGES = {
 }
 
 
-def known_workers(client: distributed.Client) -> Mapping[str, Any]:
-    """Return the scheduler's workers as it describes them, by address.
+def known_workers(client: Any) -> Mapping[str, Any]:
+    """Return the workers of a Dask client's scheduler as that describes them, by address.
 
     `client.scheduler_info` returns the last answer, and every two seconds the client asks for
     its own use without workers: now and then that answer is the last. Source: distributed 2026.8,

@@ -3,15 +3,12 @@
 import sys
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import Any
 
 from gputui.model.plain_text import safe
 from gputui.model.snapshot import Snapshot, TaskGroupStatus
 from gputui.presets import RunProgress
 from gputui.protocol.programs import is_program
-
-if TYPE_CHECKING:
-    from rich.progress import TaskID
 
 LINE_EVERY_S = 5.0
 """How often a running stage is reported without a terminal."""
@@ -61,7 +58,7 @@ class Bars(Progress):
             redirect_stdout=False,
         )
         super().__init__()
-        self._tasks: dict[str, TaskID] = {}
+        self._tasks: dict[str, Any] = {}
         self._bars.start()
 
     def close(self) -> None:

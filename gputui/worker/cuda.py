@@ -91,6 +91,12 @@ class Driver:
         self._enter()
         _call(self._library, name, *arguments)
 
+    def _get(self, kind: type[Any], name: str, *arguments: object) -> Any:
+        """Return the value that a function writes to the pointer which it takes first."""
+        value = kind()
+        self._do(name, ctypes.byref(value), *arguments)
+        return value
+
     def _enter(self) -> threading.local:
         """Make the device's primary context this thread's, once, with a stream to copy on."""
         if hasattr(self._thread, "stream"):
@@ -112,45 +118,37 @@ class Driver:
         v2 gives a MIG instance its own. CuPy's `getDeviceProperties` ends it at the first byte that
         is 0: one GPU in sixteen has one.
         """
-        device, data = ctypes.c_int(), (ctypes.c_ubyte * 16)()
-        self._do("cuDeviceGet", ctypes.byref(device), 0)
-        self._do("cuDeviceGetUuid_v2", ctypes.byref(data), device)
+        device = self._get(ctypes.c_int, "cuDeviceGet", 0)
+        data = self._get(ctypes.c_ubyte * 16, "cuDeviceGetUuid_v2", device)
         pinned = os.environ.get("CUDA_VISIBLE_DEVICES", "")
         prefix = "MIG" if pinned.startswith("MIG") else "GPU"
         return f"{prefix}-{uuid.UUID(bytes=bytes(data))}"
 
     def free_bytes(self) -> int:
         """Return the bytes of the device that nothing has allocated."""
-        free, total = ctypes.c_size_t(), ctypes.c_size_t()
-        self._do("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
-        return free.value
+        total = ctypes.byref(ctypes.c_size_t())
+        return int(self._get(ctypes.c_size_t, "cuMemGetInfo_v2", total).value)
 
     def allocation(self, pointer: int) -> tuple[int, int]:
         """Return the start of the allocation that a pointer is in, and its buffer id."""
-        base, size, ident = ctypes.c_uint64(), ctypes.c_size_t(), ctypes.c_uint64()
-        at = ctypes.c_uint64(pointer)
-        self._do("cuMemGetAddressRange_v2", ctypes.byref(base), ctypes.byref(size), at)
-        self._do("cuPointerGetAttribute", ctypes.byref(ident), BUFFER_ID, at)
+        at, size = ctypes.c_uint64(pointer), ctypes.c_size_t()
+        base = self._get(ctypes.c_uint64, "cuMemGetAddressRange_v2", ctypes.byref(size), at)
+        ident = self._get(ctypes.c_uint64, "cuPointerGetAttribute", BUFFER_ID, at)
         return base.value, ident.value
 
     def can_export(self, pointer: int) -> bool:
         """Return whether the allocation there can have a handle."""
-        capable, at = ctypes.c_int(), ctypes.c_uint64(pointer)
-        self._do("cuPointerGetAttribute", ctypes.byref(capable), IS_LEGACY_CUDA_IPC_CAPABLE, at)
-        return bool(capable.value)
+        asked = IS_LEGACY_CUDA_IPC_CAPABLE, ctypes.c_uint64(pointer)
+        return bool(self._get(ctypes.c_int, "cuPointerGetAttribute", *asked).value)
 
     def export(self, base: int) -> bytes:
         """Return a handle of the allocation that starts there."""
-        handle = _Handle()
-        self._do("cuIpcGetMemHandle", ctypes.byref(handle), ctypes.c_uint64(base))
-        return bytes(handle)
+        return bytes(self._get(_Handle, "cuIpcGetMemHandle", ctypes.c_uint64(base)))
 
     def open(self, handle: bytes) -> int:
         """Map another process's allocation, and return its address here."""
-        address, flags = ctypes.c_uint64(), ctypes.c_uint(LAZY_ENABLE_PEER_ACCESS)
-        by_value = _Handle.from_buffer_copy(handle)
-        self._do("cuIpcOpenMemHandle_v2", ctypes.byref(address), by_value, flags)
-        return address.value
+        given = _Handle.from_buffer_copy(handle), ctypes.c_uint(LAZY_ENABLE_PEER_ACCESS)
+        return int(self._get(ctypes.c_uint64, "cuIpcOpenMemHandle_v2", *given).value)
 
     def close(self, address: int) -> None:
         """Unmap the memory."""
@@ -173,8 +171,8 @@ class Driver:
 
     def pinned(self, size: int) -> Any:
         """Return an array of bytes that the card copies to and from directly."""
-        address = ctypes.c_void_p()
-        self._do("cuMemHostAlloc", ctypes.byref(address), ctypes.c_size_t(size), ctypes.c_uint(0))
+        asked = ctypes.c_size_t(size), ctypes.c_uint(0)
+        address = self._get(ctypes.c_void_p, "cuMemHostAlloc", *asked)
         return np.ctypeslib.as_array((ctypes.c_ubyte * size).from_address(address.value or 0))
 
     def copy_to_host(self, target: int, source: int, size: int) -> None:
