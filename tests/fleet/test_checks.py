@@ -1,6 +1,7 @@
 """What a host's facts say against using it."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -33,53 +34,84 @@ FACTS = Facts(
     cuda_visible_devices=None,
     running=(),
 )
-
-
-EVERY_GPU = Host("gpu-a")
-
-
-def refusal(
-    host: Host = EVERY_GPU, settings: FleetSettings = SETTINGS, **facts: object
-) -> Finding | None:
-    found = examine(host, replace(FACTS, **facts), settings)
-    return next((each for each in found if each.verdict is Verdict.BAD), None)
-
-
+EVERY_GPU, NO_GPU = Host("gpu-a"), Host("gpu-a", gpus=())
+FALLBACK, REFUSE, SKIP = {"cpu_fallback": True}, {"busy": "refuse"}, {"busy": "skip"}
 NO_DRIVER = {"devices": (), "warnings": ("the driver is missing",)}
+NOT_LOADED = {"devices": (), "warnings": (readings.NO_DRIVER, "it is not loaded")}
+SILENT = {"devices": (), "gpus_known": False, "warnings": ("NVML does not answer",)}
 HIDDEN = {
     "devices": tuple(replace(device, usable=False) for device in GPUS),
     "cuda_visible_devices": "",
 }
+PROCESS = DeviceProcess(4711, Owner.OTHER, "alice", "python train.py", 2**30)
+OURS = replace(PROCESS, pid=4712, owner=Owner.OURS)
+BUSY, ALSO_BUSY = (replace(device, processes=(PROCESS,)) for device in GPUS)
+HALF, ALL = {"devices": (BUSY, GPUS[1])}, {"devices": (BUSY, ALSO_BUSY)}
+SHARED = {"devices": (replace(BUSY, processes=(PROCESS, OURS)), GPUS[1])}
+USED, ALSO_USED = (f"GPU {n} is used by python train.py of alice (pid 4711)" for n in (0, 1))
+OLD_NUMPY = {"packages": (*FACTS.packages, ("numpy", "1.26.4"))}
+
+
+def refusal(host: Host = EVERY_GPU, wants: Any = (), **facts: object) -> Finding | None:
+    found = examine(host, replace(FACTS, **facts), replace(SETTINGS, **dict(wants)))
+    return next((each for each in found if each.verdict is Verdict.BAD), None)
 
 
 @pytest.mark.parametrize(
-    ("host", "facts", "reason"),
+    ("host", "wants", "facts", "reason"),
     [
-        (EVERY_GPU, {}, None),
-        (EVERY_GPU, {"packages": PACKAGES}, None),
-        (Host("gpu-a", gpus=()), {"packages": PACKAGES}, None),
-        (Host("gpu-a", gpus=()), NO_DRIVER, None),
-        (EVERY_GPU, {"devices": ()}, "no GPU"),
-        (Host("gpu-a", gpus=("0", "7")), {}, "no GPU 7: it has 0, 1"),
-        (Host("gpu-a", gpus=("0",)), NO_DRIVER, "no GPU 0: it has none; the driver is missing"),
-        (EVERY_GPU, HIDDEN, "none of its 2 GPUs may be used: CUDA_VISIBLE_DEVICES='' there"),
+        (EVERY_GPU, {}, {}, None),
+        (EVERY_GPU, {}, {"packages": PACKAGES, "cuda_driver": "12.4"}, None),
+        (NO_GPU, {}, {"packages": PACKAGES}, None),
+        (NO_GPU, {}, NO_DRIVER, None),
+        (EVERY_GPU, {}, {"devices": ()}, "no GPU"),
+        (EVERY_GPU, FALLBACK, {"devices": ()}, None),
+        (EVERY_GPU, FALLBACK, SILENT, "NVML does not answer"),
+        (NO_GPU, FALLBACK, SILENT, None),
+        (Host("gpu-a", gpus=("0", "7")), {}, {}, "no GPU 7: it has 0, 1"),
+        (Host("a", gpus=("0",)), {}, NO_DRIVER, "no GPU 0: it has none; the driver is missing"),
+        (EVERY_GPU, {}, HIDDEN, "none of its 2 GPUs may be used: CUDA_VISIBLE_DEVICES='' there"),
+        (EVERY_GPU, {}, HALF, None),
+        (EVERY_GPU, REFUSE, HALF, USED),
+        (EVERY_GPU, REFUSE, SHARED, None),
+        (EVERY_GPU, SKIP, HALF, None),
+        (EVERY_GPU, SKIP, ALL, f"{USED}; {ALSO_USED}"),
     ],
 )
 def test_a_host_without_the_gpus_that_are_asked_for_is_refused_with_why(
-    host: Host, facts: dict[str, object], reason: str | None
+    host: Host, wants: dict[str, object], facts: dict[str, object], reason: str | None
 ) -> None:
-    problem = refusal(host, **facts)
+    problem = refusal(host, wants, **facts)
     assert (problem and problem.text) == reason
 
 
-def test_a_host_without_a_gpu_is_asked_to_say_so_unless_its_cpus_will_do() -> None:
+@pytest.mark.parametrize(
+    ("host", "wants", "facts", "begin"),
+    [
+        (EVERY_GPU, {}, HALF, [USED]),
+        (EVERY_GPU, SKIP, HALF, [f"{USED}, and left alone"]),
+        (EVERY_GPU, {}, OLD_NUMPY, ["numpy 1.26.4 there"]),
+        (EVERY_GPU, {}, NO_DRIVER, ["the driver is missing"]),
+        (NO_GPU, {}, NO_DRIVER, []),
+        (EVERY_GPU, {}, NOT_LOADED, [readings.NO_DRIVER, "it is not loaded"]),
+        (EVERY_GPU, FALLBACK, NOT_LOADED, ["it is not loaded"]),
+        (NO_GPU, {}, {"disk_free_bytes": 3 * 2**30}, ["only 3 GiB free for spilling"]),
+        (NO_GPU, {}, {"packages": PACKAGES[:2]}, []),
+    ],
+)
+def test_a_host_that_can_be_used_is_warned_about(
+    host: Host, wants: dict[str, object], facts: dict[str, object], begin: list[str]
+) -> None:
+    told = [*checks.warnings(host, replace(FACTS, **facts), replace(SETTINGS, **wants))]
+    assert [text[: len(words)] for text, words in zip(told, begin, strict=True)] == begin
+
+
+def test_a_host_without_a_gpu_is_asked_to_say_so() -> None:
     problem = refusal(devices=())
     assert problem and problem.hint == "for CPU workers write: gpu-a gpus=none"
-    assert refusal(settings=replace(SETTINGS, cpu_fallback=True), devices=()) is None
 
 
 def test_gpus_without_cupy_are_used_and_doctor_says_how_to_install_it() -> None:
-    assert refusal(packages=PACKAGES, cuda_driver="12.4") is None
     facts = replace(FACTS, packages=PACKAGES, cuda_driver="12.4")
     (found,) = [each for each in examine(EVERY_GPU, facts, SETTINGS) if each.check == "cupy"]
     assert found.verdict is Verdict.DOUBTFUL
@@ -100,94 +132,34 @@ def test_a_host_with_rapids_keeps_the_dask_that_it_needs_and_says_what_to_instal
     assert without_dask.hint.startswith("there: ")
 
 
-def test_a_gpu_that_somebody_uses_is_a_warning_or_a_refusal() -> None:
-    process = DeviceProcess(4711, Owner.OTHER, "alice", "python train.py", 2**30)
-    busy = (replace(GPUS[0], processes=(process,)), GPUS[1])
-    words = "GPU 0 is used by python train.py of alice (pid 4711)"
-    facts = replace(FACTS, devices=busy)
-    assert refusal(devices=busy) is None
-    assert words in checks.warnings(Host("gpu-a"), facts, SETTINGS)
-    problem = refusal(settings=replace(SETTINGS, busy="refuse"), devices=busy)
-    assert problem is not None and problem.text == words
-
-
-def test_gpus_that_others_use_are_skipped_and_a_host_with_no_other_is_refused() -> None:
-    process = DeviceProcess(4711, Owner.OTHER, "alice", "python train.py", 2**30)
-    busy = tuple(replace(device, processes=(process,)) for device in GPUS)
-    skip, host, facts = replace(SETTINGS, busy="skip"), Host("gpu-a"), replace(FACTS, devices=busy)
-    half = replace(FACTS, devices=(busy[0], GPUS[1]))
-    assert [device.label for device in capacity(host, half, skip).devices] == ["1"]
-    assert "alice (pid 4711), and left alone" in next(checks.warnings(host, half, skip))
-    assert refusal(settings=skip, devices=half.devices) is None
-    problem = refusal(settings=skip, devices=facts.devices)
-    assert problem is not None and problem.text.count("is used by") == 2
-
-
-def test_a_gpu_that_this_cluster_has_is_not_lost_to_others_who_come() -> None:
-    processes = tuple(
-        DeviceProcess(pid, owner, "alice", "python train.py", 2**30)
-        for pid, owner in ((4711, Owner.OTHER), (4712, Owner.OURS))
-    )
-    shared = (replace(GPUS[0], processes=processes), GPUS[1])
-    assert refusal(settings=replace(SETTINGS, busy="refuse"), devices=shared) is None
-    facts, skip = replace(FACTS, devices=shared), replace(SETTINGS, busy="skip")
-    assert len(capacity(Host("gpu-a"), facts, skip).devices) == 2
-
-
-def test_a_driver_that_does_not_answer_is_not_taken_for_a_machine_without_gpus() -> None:
-    silent = {"devices": (), "gpus_known": False, "warnings": ("NVML does not answer",)}
-    fallback = replace(SETTINGS, cpu_fallback=True)
-    problem = refusal(settings=fallback, **silent)
-    assert problem is not None and problem.text == "NVML does not answer"
-    assert refusal(Host("gpu-a", gpus=()), settings=fallback, **silent) is None
+def test_gpus_that_others_alone_use_are_skipped() -> None:
+    skip = replace(SETTINGS, **SKIP)
+    left = [capacity(EVERY_GPU, replace(FACTS, **facts), skip) for facts in (HALF, SHARED)]
+    assert [[device.label for device in each.devices] for each in left] == [["1"], ["0", "1"]]
 
 
 def test_a_host_without_numpy_is_said_to_have_none() -> None:
-    facts = replace(FACTS, packages=PACKAGES[:2])
-    host = Host("cpu-a", gpus=())
-    assert not [*checks.warnings(host, facts, SETTINGS)]
-    shown = [each.text for each in examine(host, facts, SETTINGS)]
+    shown = [each.text for each in examine(NO_GPU, replace(FACTS, packages=PACKAGES[:2]), SETTINGS)]
     assert any("no numpy" in text for text in shown)
     assert not any("numpy  " in text or text.endswith("numpy ") for text in shown)
 
 
-def test_another_generation_of_numpy_is_a_warning() -> None:
-    facts = replace(FACTS, packages=(*FACTS.packages, ("numpy", "1.26.4")))
-    (warning,) = checks.warnings(Host("gpu-a"), facts, SETTINGS)
-    assert "numpy 1.26.4 there" in warning
-
-
-def test_a_host_without_gpus_is_not_told_of_its_missing_driver() -> None:
-    facts = replace(FACTS, devices=(), warnings=("no NVIDIA driver here",))
-    assert next(checks.warnings(Host("cpu-a"), facts, SETTINGS)) == "no NVIDIA driver here"
-    told = checks.warnings(Host("cpu-a", gpus=()), facts, SETTINGS)
-    assert "no NVIDIA driver here" not in told
-
-
-def test_a_machine_that_computes_on_cpus_is_told_of_a_broken_driver_only() -> None:
-    fallback = replace(SETTINGS, cpu_fallback=True)
-    facts = replace(FACTS, devices=(), warnings=(readings.NO_DRIVER, "it is not loaded"))
-    assert [*checks.warnings(Host("localhost"), facts, fallback)] == ["it is not loaded"]
-    assert readings.NO_DRIVER in checks.warnings(Host("localhost"), facts, SETTINGS)
-
-
-def test_a_disk_that_is_nearly_full_is_a_warning_that_doctor_says_once() -> None:
-    facts = replace(FACTS, disk_free_bytes=3 * 2**30)
-    assert [*checks.warnings(Host("cpu-a", gpus=()), facts, SETTINGS)] == [
-        "only 3 GiB free for spilling"
-    ]
-    found = [each for each in examine(EVERY_GPU, facts, SETTINGS) if "spilling" in each.text]
-    assert [(each.check, each.verdict) for each in found] == [("disk", Verdict.DOUBTFUL)]
-
-
-def test_doctor_says_once_that_a_driver_is_missing() -> None:
-    facts = replace(FACTS, devices=(), warnings=("no NVIDIA driver here",))
-    found = [each for each in examine(EVERY_GPU, facts, SETTINGS) if "driver" in each.text]
-    assert [(each.check, each.verdict) for each in found] == [("gpus", Verdict.BAD)]
+@pytest.mark.parametrize(
+    ("facts", "word", "check", "verdict"),
+    [
+        ({"disk_free_bytes": 3 * 2**30}, "spilling", "disk", Verdict.DOUBTFUL),
+        (NO_DRIVER, "driver", "gpus", Verdict.BAD),
+    ],
+)
+def test_doctor_says_once_what_is_a_warning_too(
+    facts: dict[str, object], word: str, check: str, verdict: Verdict
+) -> None:
+    found = examine(EVERY_GPU, replace(FACTS, **facts), SETTINGS)
+    assert [(each.check, each.verdict) for each in found if word in each.text] == [(check, verdict)]
 
 
 def test_doctor_finds_nothing_wrong_with_a_machine_that_may_do_without_gpus() -> None:
-    facts, settings = replace(FACTS, devices=()), replace(SETTINGS, cpu_fallback=True)
+    facts, settings = replace(FACTS, devices=()), replace(SETTINGS, **FALLBACK)
     found = {each.check: each for each in examine(EVERY_GPU, facts, settings)}
     assert (found["gpus"].verdict, found["gpus"].text) == (Verdict.GOOD, "none: CPU workers")
 
