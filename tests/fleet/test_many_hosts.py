@@ -3,13 +3,11 @@
 All of them are this machine, which runs their shells and agents too: hence the generous bounds.
 """
 
-import asyncio
 import contextlib
 import os
 import re
 import socket
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -56,7 +54,6 @@ async def test_hosts_at_once_all_come_up_behind_one_slow_shell(
     id = f"many-{os.urandom(4).hex()}"
     reaching.configure(cluster_id=id, ssh_config=str(slow_sshd.config), stage_timeout_s=120.0)
     reaching.configure(lease_s=300.0, silence_s=120.0)
-    began, began_cpu_s = asyncio.get_running_loop().time(), time.process_time()
     hosts = [
         reaching.begin(Host(name, gpus=(), python=sys.executable), scheduler=False)
         for name in names
@@ -67,10 +64,6 @@ async def test_hosts_at_once_all_come_up_behind_one_slow_shell(
         )
     assert {host.status.reason for host in hosts} == {"waiting for the scheduler"}
     pss = sum(pss_bytes(host.facts.agent_pid) for host in hosts if host.facts) / count
-    took_s = asyncio.get_running_loop().time() - began
-    cpu_ms = 1000 * (time.process_time() - began_cpu_s) / count
-    print(f"{count} hosts in {took_s:.1f} s, {pss / 2**20:.1f} MB PSS an agent, ", end="")
-    print(f"{cpu_ms:.0f} ms of CPU here a host")
     assert 0 < pss < MOST_PSS_BYTES
     await reaching.close()
     await nothing_left(id)
