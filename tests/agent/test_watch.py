@@ -1,20 +1,10 @@
 """The GPUs are read all the time, and nobody ever waits for NVML."""
 
 import time
-from collections.abc import Callable
 
 from gputui.agent.gpu.watch import DeviceWatch
 from tests.agent.driving import quickest
-
-
-def until(condition: Callable[[], bool], within_s: float = 20.0) -> bool:
-    """Return whether the condition came true within the bound."""
-    end = time.monotonic() + within_s
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.005)
-    return True
+from tests.system.conftest import wait_until
 
 
 def seen(watch: DeviceWatch) -> list[tuple[bool, float | None]]:
@@ -26,7 +16,7 @@ def test_a_gpu_that_hangs_is_marked_and_the_others_go_on(nvml, watching):
     nvml.set(gpus=[{"utilization": 1}, {}])
     watch = watching()
     nvml.set(gpus=[{"hang": ["nvmlDeviceGetPowerUsage"]}, {"utilization": 7}])
-    assert until(lambda: seen(watch) == [(True, 1), (False, 7)])
+    wait_until(lambda: seen(watch) == [(True, 1), (False, 7)])
     assert quickest(watch.devices) < 0.1
 
 
@@ -41,7 +31,7 @@ def test_what_befalls_a_gpu_is_said_of_what_ends_after_it(nvml, watching):
     nvml.set(gpus=[{"xids": [43]}, {}])
     watch = watching()
     nvml.set(gpus=[{"xids": [43, 31]}, {"lost": True}])
-    assert until(lambda: watch.devices()[0].xid and watch.devices()[1].lost)
+    wait_until(lambda: watch.devices()[0].xid and watch.devices()[1].lost)
     uuids = [device.uuid for device in watch.devices()]
     assert [watch.trouble_of(uuid, 0.0) for uuid in uuids] == [
         "Xid 31, GPU memory page fault",
