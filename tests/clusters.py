@@ -21,6 +21,12 @@ LEASE_S = 60.0
 TWO_WORKERS = "localhost gpus=none workers=2 nthreads=1 memory=1GiB"
 
 
+async def until(condition: Callable[[], object], bound_s: float = BOUND_S) -> None:
+    async with asyncio.timeout(bound_s):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
 @dataclass
 class LiveCluster:
     """A cluster with a frontend that keeps all it is told."""

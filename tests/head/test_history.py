@@ -79,10 +79,27 @@ def test_two_minutes_are_kept_second_by_second_and_an_hour_in_means_of_ten() -> 
     assert fine(taken, "h")[-1] == 5.0
 
 
-def test_a_host_that_does_not_answer_has_no_values_meanwhile() -> None:
+LOST = replace(host(50.0), devices=(replace(host(50.0).devices[0], lost=True),))
+KEPT = {
+    "a host that does not answer": (
+        [host(10.0), host(20.0, state=HostState.SILENT), host(None), host(40.0)],
+        {"GPU-0": [10.0, None, None, 40.0]},
+    ),
+    "a GPU that is lost": ([host(50.0), LOST], {"GPU-0": [50.0, None]}),
+    "a GPU that comes later": (
+        [host(10.0), host(20.0, 99.0), host(30.0, 98.0)],
+        {"GPU-0": [10.0, 20.0, 30.0], "GPU-1": [None, 99.0, 98.0]},
+    ),
+}
+
+
+@pytest.mark.parametrize(("statuses", "expected"), KEPT.values(), ids=KEPT)
+def test_only_what_was_read_is_kept_and_all_of_it(
+    statuses: list[HostStatus], expected: dict[str, list[float | None]]
+) -> None:
     kept = Kept()
-    kept.take(host(10.0), host(20.0, state=HostState.SILENT), host(None), host(40.0))
-    assert fine(kept.taken(), "GPU-0") == [10.0, None, None, 40.0]
+    kept.take(*statuses)
+    assert {gpu: fine(kept.taken(), gpu) for gpu in expected} == expected
 
 
 def test_what_cpu_workers_did_is_kept_by_their_names_while_they_come_and_go() -> None:
@@ -96,21 +113,6 @@ def test_what_cpu_workers_did_is_kept_by_their_names_while_they_come_and_go() ->
         kept.take(host())
     assert fine(kept.taken(), "h:cpu2") == [None, 80.0, 80.0]
     assert kept.taken().keys == ("h", "h:cpu2")
-
-
-def test_old_readings_of_a_lost_gpu_are_not_kept_as_new_ones() -> None:
-    lost = host(50.0)
-    lost = replace(lost, devices=(replace(lost.devices[0], lost=True),))
-    kept = Kept()
-    kept.take(host(50.0), lost)
-    assert fine(kept.taken(), "GPU-0") == [50.0, None]
-
-
-def test_a_gpu_that_comes_later_does_not_cost_the_others_their_past() -> None:
-    kept = Kept()
-    kept.take(host(10.0), host(20.0, 99.0), host(30.0, 98.0))
-    assert fine(kept.taken(), "GPU-0") == [10.0, 20.0, 30.0]
-    assert fine(kept.taken(), "GPU-1") == [None, 99.0, 98.0]
 
 
 def test_a_host_that_is_removed_is_forgotten() -> None:

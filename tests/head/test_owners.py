@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,7 @@ from gputui.protocol.frontend import Scale
 from gputui.protocol.scheduler import ConfigureScheduler, FromScheduler
 from gputui.protocol.starter import ConfigureHead
 from gputui.protocol.typed_codec import decode, encode
+from tests.clusters import until
 
 BOUND_S = 30
 
@@ -33,12 +34,6 @@ async def head(runtime: Path) -> AsyncIterator[Head]:
     yield head
     head.stop("the test is over")
     await running
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(BOUND_S):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 def texts(head: Head) -> list[str]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ from gputui.head.server import FrontendConnection, FrontendServer
 from gputui.model.snapshot import Session
 from gputui.protocol.frontend import HELLO, Attach, Attached, Done, Scale, SchedulerReady, Stopped
 from gputui.protocol.typed_codec import encode
+from tests.clusters import until
 
 ATTACHED = Attached("test", "id", 1, "", "", "", "", 0.0)
 
@@ -52,12 +53,6 @@ def stalled_frontend(server: FrontendServer) -> socket.socket:
     stalled.connect(str(server.path))
     stalled.sendall(HELLO + encode(Attach(Session("screen"), True)))
     return stalled
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 async def test_a_frontend_that_reads_nothing_holds_up_nobody(

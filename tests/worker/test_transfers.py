@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +13,7 @@ from distributed import Client, wait
 
 from gputui import GPUCluster
 from gputui.presets.workers import known_workers
+from tests.system.conftest import wait_until
 
 HOSTS = "localhost gpus=none workers=2 nthreads=1 memory=1GiB"
 BOUND_S = 30
@@ -149,17 +149,10 @@ def test_what_was_moved_counts_once(client: Client) -> None:
         opened = [os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")]  # noqa: PTH208
         return maps, sum("gputui-array" in name for name in opened)
 
-    until(lambda: client.run(files, workers=[owner]) == {owner: (0, 0)})
-    until(lambda: client.run(files, workers=[reader]) == {reader: (1, 0)})
+    wait_until(lambda: client.run(files, workers=[owner]) == {owner: (0, 0)})
+    wait_until(lambda: client.run(files, workers=[reader]) == {reader: (1, 0)})
     del value, copy
-    until(lambda: client.run(files, workers=[reader]) == {reader: (0, 0)})
-
-
-def until(condition: Callable[[], bool]) -> None:
-    ends = time.monotonic() + BOUND_S
-    while not condition():
-        assert time.monotonic() < ends
-        time.sleep(0.05)
+    wait_until(lambda: client.run(files, workers=[reader]) == {reader: (0, 0)})
 
 
 class Unwilling:
