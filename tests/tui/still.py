@@ -126,6 +126,7 @@ Or the columns and lines that the terminal has from then on.
 async def walk(on: Any, *steps: Step, size: tuple[int, int] = (120, 40)) -> None:
     """Take these steps in a terminal that has this size at first."""
     async with on.app.run_test(size=size) as pilot:
+        await until(pilot, lambda: on.app.watched.snapshot.name and on.app.view)
         for first, *texts in steps:
             if isinstance(first, int):
                 await pilot.resize_terminal(first, *texts)

@@ -4,20 +4,21 @@ import csv
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gputui.model.alarms import AlarmKind
 from gputui.model.readings import DeviceProcess, HostReading, Owner
 from gputui.model.slots import slots_of
-from gputui.model.snapshot import HostState, Snapshot, WorkerState, WorkerStatus
+from gputui.model.snapshot import HostState, HostStatus, Snapshot, WorkerState, WorkerStatus
 from gputui.protocol.frontend import SnapshotTaken
 from gputui.tui.preferences import Preferences, load, save
 from gputui.tui.rendering.fleet import Look, Selection
 from gputui.tui.watched import Watched
 from gputui.tui.widgets import bars
 from tests.tui.build import EPOCH, GIB, device, host, snapshot, worker
-from tests.tui.still import Still, press, seen, sees, sees_not, showing, until
+from tests.tui.still import Step, Still, press, seen, sees, sees_not, showing, until, walk
 
 
 def two_hosts(**values: object) -> Snapshot:
@@ -25,27 +26,98 @@ def two_hosts(**values: object) -> Snapshot:
     return snapshot(*hosts, workers=tuple(worker(n, on) for on in ("a", "b") for n in (0, 1)))
 
 
-def on_cpus() -> Snapshot:
-    workers = tuple(
-        WorkerStatus(
-            f"h:cpu{n}", "h", WorkerState.IDLE, rss_bytes=GIB, memory_limit_bytes=4 * GIB, ready=3
-        )
-        for n in (0, 1)
-    )
+def on_cpus(**values: Any) -> Snapshot:
+    values = {"rss_bytes": GIB, "memory_limit_bytes": 4 * GIB, "ready": 3, **values}
+    names = ("h:cpu0", "h:cpu1")
+    workers = tuple(WorkerStatus(name, "h", WorkerState.IDLE, **values) for name in names)
     return snapshot(host("h"), workers=workers)
 
 
-async def test_the_line_of_columns_is_changed_and_can_be_left_as_it_was() -> None:
-    on = Still(two_hosts())
-    async with showing(on, "gpu0", "PWR  °C", size=(180, 30)) as pilot:
-        await pilot.press("C")
-        await sees(pilot, ":columns state util mem power temp")
-        await pilot.press("escape")
-        await sees(pilot, "UTIL", "PWR  °C")
-        assert on.app.preferences.columns == ()
-        await pilot.press("C", "ctrl+u", *"columns util mem", "enter")
-        await sees_not(pilot, "PWR  °C")
-        await sees(pilot, "UTIL")
+def with_hosts(*hosts: HostStatus) -> Snapshot:
+    """Return two hosts and others."""
+    seen = two_hosts()
+    return replace(seen, hosts=(*hosts, *seen.hosts))
+
+
+IDLE = WorkerState.IDLE
+REFUSED = host("r", state=HostState.FAILED, reason="no route")
+WHY = "no GPU; no NVIDIA driver here (libnvidia-ml.so.1 was not found): install the driver"
+LONG = "node-with-a-name-that-fills-half-of-a-terminal-01.example"
+THEIRS = DeviceProcess(99, Owner.OTHER, "mira", "python train.py", GIB)
+READ = [host(name, reading=HostReading(43.0, 10 * GIB, 16 * GIB)) for name in "ab"]
+STARTING = [WorkerStatus(f"h{n}:cpu0", f"h{n}", WorkerState.WANTED) for n in range(3)]
+
+WALKS: dict[str, tuple[Snapshot, *tuple[Step, ...]]] = {
+    "the line of columns is changed, and can be left as it was": (
+        two_hosts(),
+        (180, 30),
+        ("C", ":columns state util mem power temp"),
+        ("escape", "UTIL", "PWR  °C"),
+        (":columns util mem", "UTIL", "~PWR  °C"),
+    ),
+    "CPU workers are shown without the columns of GPUs": (
+        on_cpus(),
+        (80, 24),
+        ("", "cpu0", "WORKER", "1.0/4.0G", "worker zoom", "2 workers on 1 host"),
+        ("", "~UTIL", "~°C", "~PWR"),
+    ),
+    "a worker whose GPU is not read is not called a CPU worker": (
+        snapshot(host("h"), workers=(worker(0, cpu_percent=87.0),)),
+        ("", "h:gpu0  GPU without readings", "CPU 87%", "~CPU worker"),
+    ),
+    "hosts of CPU workers are summed up by their CPUs": (
+        snapshot(*READ, workers=tuple(WorkerStatus(f"{n}:cpu0", n, IDLE) for n in "ab")),
+        ("Z", "WORKERS", "43%", "10.0/16.0G", "2 workers on 2 hosts", "~PWR", "~°C"),
+    ),
+    "a wide host row sums up its GPUs": (
+        two_hosts(utilization_percent=50.0, power_w=330.0),
+        ("Z", "GPUS", "25%", "2G/160G", "400/800W"),
+    ),
+    "a host without workers says whole why": (
+        with_hosts(replace(REFUSED, reason=WHY, hint="for CPU workers write: …")),
+        (80, 24),
+        ("1", "✖ r  failed", "was not found): install the", "try: for CPU workers write: …"),
+        (200, 60),
+        ("1", "✖ r  failed", "was not found): install the", "try: for CPU workers write: …"),
+    ),
+    "other people's processes are shown with user and command": (
+        snapshot(host("h", device(0, processes=(THEIRS,)))),
+        (80, 24),
+        ("", "gpu0", "in use", "mira: python"),
+        (180, 24),
+        ("", "gpu0", "in use", "mira: python", "CLOCK", "UTIL, 2 MIN"),
+        ("down enter", "99", "other", "mira", "python train.py"),
+    ),
+    "enter on a CPU worker leads to its process and log": (
+        on_cpus(pid=41),
+        ("", "cpu0"),
+        ("j enter", "41", "ours", "worker h:cpu0"),
+        ("enter", "h:cpu0 · 0 lines"),
+    ),
+    "the cell under the cursor is named, and in brackets": (
+        two_hosts(utilization_percent=90.0),
+        ("Z Z", "heat zoom", "a:gpu0 ○ idle 90%", "a[▇▇▇]□    b ▇▇▇ □"),
+        ("right", "a:gpu1 ○ idle 0%"),
+    ),
+    "only workers that are up are counted": (
+        snapshot(
+            *(host(f"h{n}") for n in range(4)),
+            workers=(*STARTING, WorkerStatus("h3:cpu0", "h3", IDLE)),
+        ),
+        ("", "1 of 4 workers on 4 hosts"),
+    ),
+    "a long name and a state leave room for the error": (
+        with_hosts(host(LONG, state=HostState.FAILED, reason="connection refused on port 22")),
+        (80, 24),
+        ("", "▾✖ failed 0s  node-with-a-name-that-f…  connection refused on port 22"),
+    ),
+}
+"""Snapshots, and steps on each."""
+
+
+@pytest.mark.parametrize("case", WALKS.values(), ids=WALKS)
+async def test_a_walk_sees(case: tuple[Snapshot, *tuple[Step, ...]]) -> None:
+    await walk(Still(case[0]), *case[1:])
 
 
 async def test_theme_and_columns_are_remembered(tmp_path: Path) -> None:
@@ -87,24 +159,11 @@ async def test_a_choice_that_cannot_be_kept_holds_for_now(tmp_path: Path) -> Non
         await press(pilot, [*":columns util", "enter"], "for this session only")
 
 
-async def test_the_line_below_names_what_the_cursor_is_on_a_host_or_a_gpu() -> None:
-    on = Still(two_hosts())
-    async with showing(on, "gpu zoom  a ● ready 0%  4 GPUs on 2 hosts", size=(120, 30)) as pilot:
-        await pilot.press("j")
-        await sees(pilot, "gpu zoom  a:gpu0 ○ idle 0%")
-
-
-async def test_cpu_workers_are_shown_without_the_columns_of_gpus() -> None:
-    async with Still(on_cpus()).app.run_test(size=(80, 24)) as pilot:
-        await sees(pilot, "cpu0", "WORKER", "1.0/4.0G", "worker zoom", "2 workers on 1 host")
-        await sees_not(pilot, "UTIL", "°C", "PWR")
-
-
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
 async def test_a_cpu_worker_is_drawn_with_its_host_as_a_gpu_is(size: tuple[int, int]) -> None:
     seen_by_agent = HostReading(43.0, 10 * GIB, 16 * GIB, 1.5, 2e6, 1e6)
-    workers = tuple(replace(each, cpu_percent=87.0) for each in on_cpus().workers)
-    on = Still(replace(on_cpus(), hosts=(host("h", reading=seen_by_agent),), workers=workers))
+    hosts = (host("h", reading=seen_by_agent),)
+    on = Still(replace(on_cpus(cpu_percent=87.0), hosts=hosts))
     async with showing(on, "cpu0", "87%", size=size) as pilot:
         await press(pilot, "j", "CPU 43%", "MEM 10.0/16.0G", "NET 2.9M/s")
         await sees(pilot, "CPU 87%", "MEM 1G", "TASKS – run 3 ready", "2:00 ago")
@@ -112,26 +171,6 @@ async def test_a_cpu_worker_is_drawn_with_its_host_as_a_gpu_is(size: tuple[int, 
         await press(pilot, "t", "10:00 ago")
         await press(pilot, ["enter"], "HOST CPU 43%", "2:00 ago")
         await press(pilot, "2", "HOST CPU 43%", "2 workers")
-
-
-async def test_a_worker_whose_gpu_is_not_read_is_not_called_a_cpu_worker() -> None:
-    on = Still(snapshot(host("h"), workers=(worker(0, cpu_percent=87.0),)))
-    async with showing(on, "h:gpu0  GPU without readings", "CPU 87%") as pilot:
-        await sees_not(pilot, "CPU worker")
-
-
-async def test_hosts_of_cpu_workers_are_summed_up_by_their_cpus() -> None:
-    hosts = [host(name, reading=HostReading(43.0, 10 * GIB, 16 * GIB)) for name in "ab"]
-    workers = tuple(WorkerStatus(f"{n}:cpu0", n, WorkerState.IDLE) for n in "ab")
-    async with showing(Still(snapshot(*hosts, workers=workers)), "cpu0") as pilot:
-        await press(pilot, "Z", "WORKERS", "43%", "10.0/16.0G", "2 workers on 2 hosts")
-        await sees_not(pilot, "PWR", "°C")
-
-
-async def test_a_wide_host_row_sums_up_its_gpus() -> None:
-    on = Still(two_hosts(utilization_percent=50.0, power_w=330.0))
-    async with showing(on, "gpu0", size=(120, 24)) as pilot:
-        await press(pilot, "Z", "GPUS", "25%", "2G/160G", "400/800W")
 
 
 async def test_hosts_are_sorted_in_their_zoom_and_turned_around() -> None:
@@ -203,50 +242,12 @@ async def test_a_refused_host_is_found_by_a_filter() -> None:
         await press(pilot, ["slash", *"util<20", "enter"], "4 GPUs on 2 hosts")
 
 
-@pytest.mark.parametrize("size", [(80, 24), (200, 60)])
-async def test_a_host_without_workers_says_whole_why(size: tuple[int, int]) -> None:
-    reason = "no GPU; no NVIDIA driver here (libnvidia-ml.so.1 was not found): install the driver"
-    failed = host("r", state=HostState.FAILED, reason=reason, hint="for CPU workers write: …")
-    on = Still(replace(two_hosts(), hosts=(failed, *two_hosts().hosts)))
-    async with on.app.run_test(size=size) as pilot:
-        await pilot.press("1")
-        await sees(
-            pilot, "✖ r  failed", "was not found): install the", "try: for CPU workers write: …"
-        )
-
-
-async def test_other_peoples_processes_are_shown_with_user_and_command() -> None:
-    theirs = DeviceProcess(99, Owner.OTHER, "mira", "python train.py", GIB)
-    on = Still(snapshot(host("h", device(0, processes=(theirs,)))))
-    async with showing(on, "gpu0", "in use", "mira: python") as pilot:
-        await pilot.resize_terminal(180, 24)
-        await sees(pilot, "gpu0", "in use", "mira: python", "CLOCK", "UTIL, 2 MIN")
-        await press(pilot, ["down", "enter"], "99", "other", "mira", "python train.py")
-
-
-async def test_enter_on_a_cpu_worker_leads_to_its_process_and_log() -> None:
-    seen = on_cpus()
-    workers = tuple(replace(each, pid=41 + n) for n, each in enumerate(seen.workers))
-    async with showing(Still(replace(seen, workers=workers)), "cpu0", size=(100, 30)) as pilot:
-        await press(pilot, ["j", "enter"], "41", "ours", "worker h:cpu0")
-        await press(pilot, ["enter"], "h:cpu0 · 0 lines")
-
-
 async def test_an_alarm_is_counted_listed_and_gone_to() -> None:
     on = Still(two_hosts(ecc_errors=2))
     async with showing(on, "!2 alarms", size=(120, 24)) as pilot:
         await press(pilot, "!", "Alarms", "ECC errors")
         await pilot.press("down", "enter")
         await until(pilot, lambda: on.app.view and on.app.view.targets() == ("b:gpu0",))
-
-
-async def test_the_cell_under_the_cursor_is_named() -> None:
-    on = Still(two_hosts(utilization_percent=42.0))
-    async with showing(on, "gpu0") as pilot:
-        await pilot.press("Z", "Z")
-        await sees(pilot, "heat zoom", "a:gpu0 ○ idle 42%")
-        await pilot.press("right")
-        await sees(pilot, "a:gpu1 ○ idle 0%")
 
 
 async def test_a_refused_host_has_a_cell_of_its_own() -> None:
@@ -297,41 +298,6 @@ async def test_the_fleet_is_saved_as_csv_and_as_text_whole(
     found = {(row["state"], row["power"], row["temp"]) for row in rows}
     assert found == {("○ idle", "70.0", "40.0")}
     assert "gpu39" in (tmp_path / "f.txt").read_text()
-
-
-async def test_a_filter_without_a_match_counts_workers_on_a_cluster_of_cpus() -> None:
-    on = Still(on_cpus())
-    async with showing(on, "h:cpu0", size=(120, 30)) as pilot:
-        assert on.app.view is not None
-        on.app.view.filter("nothing-like-this")
-        await sees(pilot, "0 of 2 workers on 0 hosts")
-
-
-async def test_only_workers_that_are_up_are_counted_as_workers() -> None:
-    workers = [WorkerStatus(f"h{n}:cpu0", f"h{n}", WorkerState.WANTED) for n in range(3)]
-    up = WorkerStatus("h3:cpu0", "h3", WorkerState.IDLE)
-    on = Still(snapshot(*(host(f"h{n}") for n in range(4)), workers=(*workers, up)))
-    async with on.app.run_test(size=(120, 30)) as pilot:
-        await sees(pilot, "1 of 4 workers on 4 hosts")
-
-
-async def test_the_cursor_of_the_heat_map_is_a_pair_of_brackets() -> None:
-    async with showing(Still(two_hosts(utilization_percent=90.0)), "gpu0") as pilot:
-        await press(pilot, "m", "a[▇▇▇]▇▇▇  b ▇▇▇ ▇▇▇")
-
-
-def test_a_worker_that_is_busy_at_nothing_is_no_idle_cell() -> None:
-    busy = worker(0, state=WorkerState.BUSY, executing=1)
-    (slot,) = slots_of(snapshot(host("h", device(0)), workers=(busy,)))
-    assert Look().cell(slot) == ("▇", "heat0")
-
-
-async def test_a_long_name_and_a_state_leave_room_for_the_error() -> None:
-    long = "node-with-a-name-that-fills-half-of-a-terminal-01.example"
-    failed = host(long, state=HostState.FAILED, reason="connection refused on port 22")
-    on = Still(snapshot(host("a", device(0, "a")), failed, workers=(worker(0, "a"),)))
-    async with on.app.run_test(size=(80, 24)) as pilot:
-        await sees(pilot, "▾✖ failed 0s  node-with-a-name-that-f…  connection refused on port 22")
 
 
 def test_alarms_beyond_the_list_of_outliers_are_counted_and_reached() -> None:
