@@ -23,7 +23,7 @@ from gputui.protocol.frontend import (
 )
 from gputui.protocol.shared import LogLines, Refused
 from gputui.tui.app import ScreenApp
-from tests.tui.build import EPOCH
+from tests.tui.build import EPOCH, device, host, snapshot, worker
 
 BOUND_S = 60.0
 STEP_S = 0.01
@@ -38,10 +38,14 @@ class StillLink:
         self.asked: list[Request] = []
         self.sent: list[FromFrontend] = []
         self.reply: Reply | Refused = Done(0, "done")
-        self._queue: asyncio.Queue[ToFrontend] = asyncio.Queue()
+        self.answers = asyncio.Event()
+        """Cleared: no request is answered."""
+        self.answers.set()
+        self._queue: asyncio.Queue[ToFrontend | None] = asyncio.Queue()
 
     async def request(self, message: Request) -> Reply:
         self.asked.append(message)
+        await self.answers.wait()
         if isinstance(self.reply, Refused):
             raise HeadError(self.reply.reason)
         return self.reply
@@ -50,21 +54,28 @@ class StillLink:
         self.sent.append(message)
 
     async def messages(self) -> AsyncIterator[ToFrontend]:
-        while True:
-            yield await self._queue.get()
+        while (message := await self._queue.get()) is not None:
+            yield message
 
     def put(self, *messages: ToFrontend) -> None:
         for message in messages:
             self._queue.put_nowait(message)
 
+    def cut(self) -> None:
+        """End as the link to a head that dies does."""
+        self._queue.put_nowait(None)
+
     async def close(self) -> None:
         """Let go of nothing."""
+
+
+ONE_GPU = snapshot(host("h", device()), workers=(worker(),))
 
 
 class Still:
     """A screen and what it is told."""
 
-    def __init__(self, snapshot: Snapshot, **options: Any) -> None:
+    def __init__(self, snapshot: Snapshot = ONE_GPU, **options: Any) -> None:
         """`options` are those of the screen: `ascii_only`, `readonly`, `choices`, …"""
         self.link = StillLink()
         self.snapshot = snapshot

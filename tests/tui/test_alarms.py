@@ -20,6 +20,9 @@ from gputui.tui.watched import Watched
 from gputui.tui.widgets.bars import status_line, trouble_lines
 from tests.tui.build import EPOCH, GIB, device, host, snapshot, worker
 
+TWO = host("h", device(0), device(1))
+SILENT, WRONG = HostState.SILENT, AlarmKind.WRONG_DEVICE
+
 
 def kinds(alarms: Alarms, *snapshots: Snapshot) -> list[AlarmKind]:
     for one in snapshots:
@@ -31,26 +34,32 @@ def idle(at: float, queued: int = 5) -> Snapshot:
     return snapshot(host("h", device()), workers=(worker(),), queued=queued, at=EPOCH + at)
 
 
-def test_a_gpu_is_not_called_idle_before_it_was_so_for_ten_seconds() -> None:
+@pytest.mark.parametrize(
+    ("seen", "found"),
+    [
+        ((idle(0), idle(9)), []),
+        ((idle(0), idle(9), idle(10)), [AlarmKind.IDLE]),
+        ((idle(0, queued=0), idle(60, queued=0)), []),
+        ((idle(0), idle(10), idle(14, queued=0)), [AlarmKind.IDLE]),
+        ((idle(0), idle(10), idle(14, queued=0), idle(16, queued=0)), []),
+        ((snapshot(TWO, workers=(worker(0, seen_device_uuid="GPU-h-1"),)),), [WRONG]),
+        ((snapshot(host("h", device(ecc_errors=3), state=SILENT)),), [AlarmKind.SILENT]),
+    ],
+    ids=[
+        "idle for less than ten seconds",
+        "idle for ten seconds",
+        "idle without queued tasks",
+        "idle until some seconds ago",
+        "no longer idle",
+        "a worker on another GPU than it was pinned to",
+        "of a silent host the silence alone",
+    ],
+)
+def test_an_alarm_is_raised(seen: tuple[Snapshot, ...], found: list[AlarmKind]) -> None:
     alarms = Alarms()
-    assert kinds(alarms, idle(0), idle(9)) == []
-    assert kinds(alarms, idle(10)) == [AlarmKind.IDLE]
-
-
-def test_a_gpu_that_is_idle_without_queued_tasks_is_no_alarm() -> None:
-    assert kinds(Alarms(), idle(0, queued=0), idle(60, queued=0)) == []
-
-
-def test_an_alarm_stays_for_some_seconds_after_its_cause_is_gone() -> None:
-    alarms = Alarms()
-    kinds(alarms, idle(0), idle(10))
-    assert kinds(alarms, idle(14, queued=0)) == [AlarmKind.IDLE]
-    assert kinds(alarms, idle(16, queued=0)) == []
-
-
-def test_a_high_utilisation_is_no_alarm() -> None:
-    busy = snapshot(host("h", device(utilization_percent=100.0)), at=EPOCH)
-    assert kinds(Alarms(), busy) == []
+    for one in seen:
+        now = kinds(alarms, one)
+    assert now == found
 
 
 def test_what_is_broken_comes_first() -> None:
@@ -60,17 +69,6 @@ def test_what_is_broken_comes_first() -> None:
     alarms = Alarms()
     found = kinds(alarms, *(snapshot(shared, lost, at=EPOCH + at) for at in (0, 5)))
     assert found == [AlarmKind.LOST, AlarmKind.FOREIGN]
-
-
-def test_a_worker_on_another_gpu_than_it_was_pinned_to_is_an_alarm() -> None:
-    wrong = worker(0, seen_device_uuid="GPU-h-1")
-    both = snapshot(host("h", device(0), device(1)), workers=(wrong,))
-    assert kinds(Alarms(), both) == [AlarmKind.WRONG_DEVICE]
-
-
-def test_of_a_silent_host_only_the_silence_is_told() -> None:
-    silent = host("h", device(ecc_errors=3), state=HostState.SILENT)
-    assert kinds(Alarms(), snapshot(silent)) == [AlarmKind.SILENT]
 
 
 @pytest.mark.parametrize(("width", "first"), [(60, "lab"), (80, "gputui lab")])

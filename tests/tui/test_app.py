@@ -50,15 +50,6 @@ async def test_the_fleet_shows_every_gpu_with_its_state() -> None:
         assert "SIMULATED" in seen(pilot)
 
 
-async def test_a_yes_to_the_preview_scales_the_cluster() -> None:
-    demo = Demo()
-    async with showing(demo, "node-01:gpu0") as pilot:
-        await sees(pilot, "workers 8/8")
-        await press(pilot, ["minus"], "7 workers")
-        await press(pilot, ["minus"], "stop 2")
-        await press(pilot, "y", then=lambda: demo.workers == 6)
-
-
 async def test_a_view_asked_for_as_the_screen_closes_is_dropped_without_a_word() -> None:
     demo = Demo()
     async with showing(demo, "node-01:gpu0") as pilot:

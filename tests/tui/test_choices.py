@@ -4,12 +4,7 @@ import pytest
 
 from gputui.protocol.frontend import Stop
 from gputui.tui.dialogs import Modal
-from tests.tui.build import device, host, snapshot, worker
 from tests.tui.still import Still, press, showing, until
-
-
-def still() -> Still:
-    return Still(snapshot(host("h", device(0)), workers=(worker(0),)))
 
 
 @pytest.mark.parametrize(
@@ -22,7 +17,7 @@ def still() -> Still:
     ],
 )
 async def test_a_choice_is_taken_by_its_key_and_under_the_cursor(keys: tuple[str, ...]) -> None:
-    on = still()
+    on = Still()
     async with showing(on, "gpu0", size=(100, 30)) as pilot:
         await press(pilot, "q", "[l] leave it running", "[s] stop it", "[c] cancel")
         await press(pilot, [*keys], then=lambda: on.link.asked == [Stop(0)])
@@ -30,7 +25,7 @@ async def test_a_choice_is_taken_by_its_key_and_under_the_cursor(keys: tuple[str
 
 @pytest.mark.parametrize("text", ["[c] cancel", "[s] stop it"])
 async def test_a_click_takes_the_choice_that_it_hits(text: str) -> None:
-    on = still()
+    on = Still()
     async with showing(on, "gpu0", size=(100, 30)) as pilot:
         await press(pilot, "q", text)
         await pilot.click(
@@ -41,7 +36,7 @@ async def test_a_click_takes_the_choice_that_it_hits(text: str) -> None:
 
 
 async def test_a_form_is_left_and_run_from_its_line_of_choices() -> None:
-    on = still()
+    on = Still()
     async with showing(on, "gpu0", size=(120, 40)) as pilot:
         await press(pilot, "c", "[^r] run", "on 1 worker (cupy)")
         await pilot.press("shift+tab", "enter")

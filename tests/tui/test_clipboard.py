@@ -8,10 +8,7 @@ import tempfile
 import pytest
 
 from gputui.tui.terminal import refuses_copies
-from tests.tui.build import device, host, snapshot, worker
 from tests.tui.still import Still, press, showing
-
-LAB = snapshot(host("h", device(0)), workers=(worker(0),))
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +19,7 @@ def _terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_gpus_page_copies_its_uuid() -> None:
-    on = Still(LAB)
+    on = Still()
     async with showing(on, "h:gpu0", size=(100, 24)) as pilot:
         await press(pilot, ["j", "y"], "copied: h:gpu0")
         await press(pilot, ["enter"], "PID")
@@ -32,7 +29,7 @@ async def test_a_gpus_page_copies_its_uuid() -> None:
 
 async def test_a_terminal_that_takes_no_copies_is_said_to(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "linux")
-    async with showing(Still(LAB), "h:gpu0", size=(100, 24)) as pilot:
+    async with showing(Still(), "h:gpu0", size=(100, 24)) as pilot:
         await press(pilot, "y", "not copied, a console has no clipboard: h")
 
 

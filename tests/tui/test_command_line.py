@@ -111,18 +111,3 @@ def test_a_number_is_compared_with_the_unit_of_its_column(text: str, found: list
 def test_a_misspelling_in_a_filter_is_an_error_that_names_the_nearest(text: str, why: str) -> None:
     with pytest.raises(UsageError, match=why.replace("?", r"\?")):
         parse(text, FLEET_FIELDS)
-
-
-async def test_sorting_goes_to_the_first_row_and_a_misspelt_column_is_named() -> None:
-    on = cluster()
-    async with showing(on, "h:gpu0", size=(100, 30)) as pilot:
-        await pilot.press("2", "G", "colon", *"sort worker", "enter")
-        await until(pilot, lambda: on.app.view and on.app.view.targets() == ("h:gpu0",))
-        await pilot.press("colon", *"sort wroker", "enter")
-        await sees(pilot, "no column wroker; did you mean worker?")
-
-
-async def test_a_line_that_is_typed_begins_with_its_mark() -> None:
-    async with showing(cluster(), "gpu0") as pilot:
-        await press(pilot, ["colon"], ":command   tab completes")
-        await press(pilot, [*"scale 4", "escape", "slash", *"gpu0"], "\n/gpu0 ")

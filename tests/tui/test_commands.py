@@ -10,9 +10,8 @@ from textual.worker import Worker
 from gputui.tui.commands import Command, Registry
 from gputui.tui.commands.actions import COMMANDS as EVERYWHERE
 from gputui.tui.commands.changes import COMMANDS as CHANGES
-from gputui.tui.dialogs.pages import found
+from gputui.tui.dialogs.pages import found as matches
 from gputui.tui.views import VIEWS, load_view
-from tests.tui.build import device, host, snapshot, worker
 from tests.tui.still import Still, press, sees_not, showing, until
 from tests.tui.test_app import Demo, up
 
@@ -93,47 +92,33 @@ async def test_every_command_can_be_called(
         assert app.is_running
 
 
-def command(name: str, does: str = "") -> Command:
-    return Command(name, does, print)
-
-
-def names(wanted: str, *commands: Command, missing: str = "") -> list[str]:
-    def why_not(each: Command) -> str:
-        return "not here" if each.name == missing else ""
-
-    return [each.name for each in found(commands, wanted, why_not)]
-
-
-def test_a_name_goes_before_a_word_of_what_it_does() -> None:
-    commands = command("fewer", "Take a worker away"), command("workers", "Go there")
-    assert names("wor", *commands) == ["workers", "fewer"]
-
-
-def test_what_is_not_to_be_had_comes_last() -> None:
-    commands = command("retry"), command("retire")
-    assert names("ret", *commands, missing="retry") == ["retire", "retry"]
-
-
-def test_letters_scattered_over_a_description_find_nothing() -> None:
-    assert names("wkr", command("add", "Want a king's ransom")) == []
-
-
-def still() -> Still:
-    return Still(snapshot(host("h", device()), workers=(worker(),)))
+@pytest.mark.parametrize(
+    ("wanted", "does", "found"),
+    [
+        ("wor", {"fewer": "Take a worker away", "workers": "Go there"}, ["workers", "fewer"]),
+        ("ret", {"retry": "", "retire": ""}, ["retire", "retry"]),
+        ("wkr", {"add": "Want a king's ransom"}, []),
+    ],
+    ids=["a name before a description", "what is not to be had last", "no letters far apart"],
+)
+def test_the_palette_finds(wanted: str, does: dict[str, str], found: list[str]) -> None:
+    commands = [Command(name, text, print) for name, text in does.items()]
+    seen = matches(commands, wanted, lambda each: "x" if each.name == "retry" else "")
+    assert [each.name for each in seen] == found
 
 
 async def test_the_palette_says_why_a_command_is_not_to_be_had() -> None:
-    async with showing(still(), "h:gpu0") as pilot:
+    async with showing(Still(), "h:gpu0") as pilot:
         await press(pilot, ["ctrl+p", *"retry"], "not now: no host has failed or is silent")
 
 
 async def test_a_command_with_nothing_it_needs_is_called_at_once() -> None:
-    async with showing(still(), "h:gpu0", size=(100, 30)) as pilot:
+    async with showing(Still(), "h:gpu0", size=(100, 30)) as pilot:
         await press(pilot, ["ctrl+p", *"columns", "enter"], ":columns state util")
 
 
 async def test_the_palette_closes_with_its_own_key() -> None:
-    async with showing(still(), "h:gpu0", size=(100, 30)) as pilot:
+    async with showing(Still(), "h:gpu0", size=(100, 30)) as pilot:
         await press(pilot, ["ctrl+p"], "find a command")
         await pilot.press("ctrl+p")
         await sees_not(pilot, "find a command")

@@ -1,13 +1,12 @@
 """A screen whose head goes away says so, keeps what it showed, and looks for it again."""
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
 
 from gputui.errors import HeadError
 from gputui.model.snapshot import Snapshot
-from gputui.protocol.frontend import SnapshotTaken, SubscribeLogs, ToFrontend
+from gputui.protocol.frontend import SnapshotTaken, SubscribeLogs
 from gputui.tui import app, attachment
 from gputui.tui.app import ScreenApp
 from tests.tui.build import EPOCH, device, host, snapshot
@@ -16,26 +15,14 @@ from tests.tui.still import StillLink, press, sees, sees_not, showing, until
 GONE = "has ended; its workers end by themselves"
 
 
-class CutLink(StillLink):
-    """A link that can be cut."""
-
-    def cut(self) -> None:
-        """End it, as a head that dies does."""
-        self._queue.put_nowait(None)
-
-    async def messages(self) -> AsyncIterator[ToFrontend]:
-        while (message := await self._queue.get()) is not None:
-            yield message
-
-
 class Heads:
     """Heads one after the other: links, or errors where none is to be had."""
 
-    def __init__(self, *opened: CutLink | HeadError) -> None:
+    def __init__(self, *opened: StillLink | HeadError) -> None:
         self._opened = list(opened)
         self.app = ScreenApp(self.open, clock=lambda: EPOCH)
 
-    async def open(self) -> CutLink:
+    async def open(self) -> StillLink:
         opened = self._opened.pop(0)
         if isinstance(opened, HeadError):
             raise opened
@@ -47,8 +34,8 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attachment, "RECONNECT_S", 0.2)
 
 
-def head_of(*names: str) -> CutLink:
-    link = CutLink()
+def head_of(*names: str) -> StillLink:
+    link = StillLink()
     link.put(SnapshotTaken(fleet(*names)))
     return link
 
@@ -93,21 +80,14 @@ async def test_why_no_head_is_met_is_said_as_long_as_none_is() -> None:
         await sees(pilot, "no head answers; trying again")
 
 
-async def test_a_head_that_is_met_again_takes_the_banner_away() -> None:
-    first, second = head_of("a"), head_of("a", "b")
+async def test_a_head_that_began_anew_takes_the_banner_away_and_may_count_from_one() -> None:
+    first, second = StillLink(), head_of("a", "b")
+    first.put(SnapshotTaken(replace(fleet("a"), sequence=99)))
     heads = Heads(first, HeadError("no head answers"), second)
     async with showing(heads, "a:gpu0", size=(100, 20)) as pilot:
         first.cut()
         await sees(pilot, "a:gpu0", "▾b")
         await sees_not(pilot, GONE)
-
-
-async def test_a_head_that_began_anew_may_count_from_one() -> None:
-    first, second = CutLink(), head_of("b")
-    first.put(SnapshotTaken(replace(fleet("a"), sequence=99)))
-    async with showing(Heads(first, second), "a:gpu0", size=(100, 20)) as pilot:
-        first.cut()
-        await sees(pilot, "▾b")
 
 
 async def test_a_change_asked_of_a_head_that_is_gone_is_refused() -> None:

@@ -5,7 +5,6 @@ import sys
 
 import pytest
 
-from tests.tui.build import device, host, snapshot, worker
 from tests.tui.still import Still, press, seen
 
 END = "c run : command ? help q quit"
@@ -16,7 +15,7 @@ OWN = {"1": "z zoom", "3": "/ filter", "4": "/ filter"}
 async def test_the_line_of_keys_has_what_can_be_done_and_ends_with_run_command_help_and_quit(
     width: int,
 ) -> None:
-    on = Still(snapshot(host("h", device()), workers=(worker(),)))
+    on = Still()
     async with on.app.run_test(size=(width, 24)) as pilot:
         for key in "123456":
             await press(pilot, [key], END, "0hosts" if width == 80 else "")

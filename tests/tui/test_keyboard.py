@@ -45,12 +45,6 @@ def test_nothing_of_a_paste_is_a_key_however_it_is_cut(text: str, size: int) -> 
     assert paste.text == text.replace(END, "").replace("\x00", "").replace("\x1b", "")
 
 
-@pytest.mark.parametrize("bytes_", ["\x1bq", "\x1b\x1bs", "\x1b[Z", "\x1b[201~qs", "\x1b" * 40])
-def test_a_paste_that_holds_escapes_or_its_own_end_runs_no_key(bytes_: str) -> None:
-    assert keys(typed(f"{START}rm{bytes_}{END}")) == []
-    assert keys(typed(f"{START}rm", bytes_, END)) == []
-
-
 def test_keys_around_a_paste_are_keys() -> None:
     assert keys(typed("ab\x1b[A" + START + "x" + END)) == ["a", "b", "up"]
     arriving = Input()

@@ -74,7 +74,7 @@ def test_every_key_means_what_the_table_says_in_every_view() -> None:
 async def test_a_key_of_another_view_says_where_it_does_something(
     view: str, key: str, said: str
 ) -> None:
-    on = Still(snapshot(host("h", device(0)), workers=(worker(0),)))
+    on = Still()
     async with showing(on, "h:gpu0", size=(100, 24)) as pilot:
         await press(pilot, ["4", view, key], "view only", said)
 

@@ -86,13 +86,6 @@ async def test_one_host_is_tried_again_or_all() -> None:
         await until(pilot, lambda: on.link.asked[1:] == [RetryHosts(0, ())])
 
 
-async def test_a_host_that_is_up_cannot_be_tried_again() -> None:
-    on = Still(coming_up(host("b")))
-    async with showing(on, "hosts 1/2", size=(120, 30)) as pilot:
-        await pilot.press("r")
-        await sees(pilot, "no host has failed")
-
-
 async def test_why_is_said_whole_of_every_host_that_failed_with_the_hint_below() -> None:
     why = "its Python is 3.9.2 and has no module gputui; " * 4 + "that is all"
     worse = replace(refused("c"), reason=why, hint="name another one: c python=/opt/bin/python3.12")

@@ -50,23 +50,12 @@ class LostLogin:
             self.answers.append(await self._ask(self._question))
             if self.answers[-1] != self._right:
                 raise HeadError("login: denied")
-        link = Link(lasts=self._opened > 1)
+        link = StillLink()
         link.where = "login"
         link.put(SnapshotTaken(snapshot(host("a" if self._opened == 1 else "b", device()))))
+        if self._opened == 1:
+            link.cut()
         return link
-
-
-class Link(StillLink):
-    """A link that ends after its first snapshot, or lasts."""
-
-    def __init__(self, *, lasts: bool) -> None:
-        super().__init__()
-        self._lasts = lasts
-
-    async def messages(self):
-        yield await self._queue.get()
-        if self._lasts:
-            await asyncio.Event().wait()
 
 
 @pytest.fixture(autouse=True)

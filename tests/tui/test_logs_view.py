@@ -115,15 +115,6 @@ async def test_control_sequences_are_shown_and_not_obeyed() -> None:
         await press(pilot, "4", "green ␛[2J␛]0;title␇ end�")
 
 
-async def test_a_filter_shows_matching_lines_only() -> None:
-    screen = still(20)
-    async with showing(screen, "line 019.", keys="4") as pilot:
-        assert screen.app.view is not None
-        screen.app.view.filter("!gpu1 01")
-        await sees_not(pilot, "line 019.", "line 008.")
-        assert "line 018." in seen(pilot)
-
-
 async def test_a_logger_s_prefix_is_folded_away_and_can_be_filtered_by() -> None:
     screen = still()
     stamp = "2026-11-21 08:08:12,204 - distributed.worker.memory"

@@ -1,6 +1,5 @@
 """Nothing is done by accident: dialogs stand at once, name what is lost, have a safe default."""
 
-import asyncio
 from dataclasses import replace
 
 from textual.events import Key
@@ -10,18 +9,16 @@ from gputui.model.snapshot import Event, RunState, RunStatus, Session, Severity,
 from gputui.protocol.frontend import (
     EventHappened,
     Previewed,
-    Reply,
-    Request,
     Restart,
     RetireWorkers,
     Scale,
-    SnapshotTaken,
     Stop,
     Stopped,
 )
+from gputui.protocol.shared import Refused
 from gputui.tui.dialogs import Dialog, Modal, ScaleDialog
 from tests.tui.build import EPOCH, device, host, snapshot, worker
-from tests.tui.still import Still, StillLink, press, sees, until
+from tests.tui.still import Still, press, sees, until
 
 KEYS = {"-": "minus", ":": "colon", " ": "space"}
 RUN = RunStatus(
@@ -30,30 +27,16 @@ RUN = RunStatus(
 OTHER = Session("screen", 7, "alice", "pts/3", "10.0.0.9", EPOCH - 120)
 
 
-class SlowLink(StillLink):
-    """A link to a head that takes its time."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.answers = asyncio.Event()
-
-    async def request(self, message: Request) -> Reply:
-        """Answer when the test lets it."""
-        self.asked.append(message)
-        await self.answers.wait()
-        return Previewed(0, (), ("h:gpu0",), "this and that")
-
-
 def cluster(**values: object) -> Snapshot:
     busy = worker(0, executing=1, current_task="matmul")
     return snapshot(host("h", device(0), device(1)), workers=(busy, worker(1)), **values)
 
 
 def slow() -> Still:
+    """Return a screen whose head takes its time."""
     on = Still(cluster())
-    link = SlowLink()
-    link.put(SnapshotTaken(on.snapshot))
-    on.link = link
+    on.link.answers.clear()
+    on.link.reply = Previewed(0, (), ("h:gpu0",), "this and that")
     return on
 
 
@@ -80,7 +63,6 @@ async def test_a_dialog_stands_before_its_preview_has_come() -> None:
     async with on.app.run_test(size=(100, 30)) as pilot:
         await on_gpu(on, pilot)
         await press(pilot, "x", "Retire h:gpu0", "…", "[n] no")
-        assert isinstance(on.link, SlowLink)
         on.link.answers.set()
         await sees(pilot, "stop 1: h:gpu0", "1 task running: matmul; computed again", "this and")
 
@@ -142,13 +124,6 @@ async def test_stopping_a_cluster_that_others_use_takes_three_keys_and_names_the
     assert on.app.closing_text == "lab is stopped; nothing is left of it."
 
 
-async def test_stopping_a_cluster_that_nobody_uses_takes_two_keys() -> None:
-    on = Still(cluster())
-    async with on.app.run_test(size=(100, 30)) as pilot:
-        await on_gpu(on, pilot)
-        await press(pilot, ["q", "s"], then=lambda: on.link.asked == [Stop(0)])
-
-
 async def test_a_person_who_leaves_learns_how_to_come_back() -> None:
     on = Still(cluster())
     async with on.app.run_test(size=(100, 30)) as pilot:
@@ -170,13 +145,10 @@ async def test_a_person_who_is_detached_by_a_stop_learns_by_whom_and_what_is_lef
 
 
 async def test_a_change_whose_preview_is_refused_is_not_asked_about() -> None:
-    on = slow()
+    on = Still(cluster())
+    on.link.reply = Refused(0, "no such worker now")
     async with on.app.run_test(size=(100, 30)) as pilot:
         await on_gpu(on, pilot)
-        on.link = on.app.head.connection = replaced = StillLink()
-        from gputui.protocol.shared import Refused
-
-        replaced.reply = Refused(0, "no such worker now")
         await press(pilot, "x", "no such worker now")
         assert not isinstance(on.app.screen, Modal)
-        assert replace(RetireWorkers(0, ("h:gpu0",)), preview=True) in replaced.asked
+        assert on.link.asked == [replace(RetireWorkers(0, ("h:gpu0",)), preview=True)]

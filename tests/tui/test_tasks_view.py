@@ -12,6 +12,7 @@ from gputui.model.snapshot import (
     TaskGroupStatus,
     TaskSpan,
     WorkerState,
+    WorkerStatus,
 )
 from gputui.protocol.frontend import SnapshotTaken
 from gputui.tui.frame import SHORTEST_FRAME_S
@@ -91,39 +92,39 @@ async def test_one_moves_through_the_lanes() -> None:
 
 
 async def test_without_tasks_it_says_so() -> None:
-    screen = Still(snapshot(host("h", device(0)), workers=(worker(0),)))
+    screen = Still()
     async with screen.app.run_test(size=(80, 24)) as pilot:
         await press(pilot, "3", "no tasks", "h:gpu0")
 
 
-def test_a_task_that_no_worker_may_run_says_what_it_asks_for() -> None:
-    asking = TaskGroupStatus("f-1", "f", no_worker=2, needs=("FOO",))
-    lines = text(waiting_lines(snapshot(host("h"), workers=(worker(0),), groups=(asking,)), 80))
-    assert lines == ["2 tasks of f: no worker offers FOO"]
+NEEDS = TaskGroupStatus("f-1", "f", no_worker=2, needs=("FOO",))
+SILENT = worker(0, state=WorkerState.SILENT, silent_for_s=12.0, executing=1, ready=2)
+ALSO = replace(SILENT, name="h:gpu2", executing=0, silent_for_s=9.0)
+MEMORY = "worker is paused, its memory is full"
+FULL = worker(0, state=WorkerState.PAUSED, executing=0, ready=3)
 
 
-def test_tasks_of_a_silent_worker_say_that_they_wait_for_it() -> None:
-    silent = worker(0, state=WorkerState.SILENT, silent_for_s=12.0, executing=1, ready=2)
-    other = replace(silent, name="h:gpu2", executing=0, silent_for_s=9.0)
-    for waiting, said in (
-        ([silent], "3 tasks: h:gpu0 is silent 12s"),
-        ([silent, other], "5 tasks: h:gpu0 is silent 12s (+1 more)"),
-    ):
-        cluster = snapshot(host("h"), workers=(*waiting, worker(1)), groups=GROUPS)
-        assert text(waiting_lines(cluster, 80)) == [said]
-
-
-def test_tasks_of_workers_whose_memory_is_full_say_that_they_wait_for_it() -> None:
-    (group, *_) = GROUPS
-    unfinished = f"{group.total - group.finished} tasks"
-    full = worker(0, state=WorkerState.PAUSED, executing=0, ready=3)
-    for workers, said in (
-        ((full, worker(1)), "3 tasks: h:gpu0 is paused, its memory is full"),
+@pytest.mark.parametrize(
+    ("group", "workers", "said"),
+    [
+        (NEEDS, (worker(0),), "2 tasks of f: no worker offers FOO"),
+        (GROUPS[0], (SILENT, worker(1)), "3 tasks: h:gpu0 is silent 12s"),
+        (GROUPS[0], (SILENT, ALSO, worker(1)), "5 tasks: h:gpu0 is silent 12s (+1 more)"),
+        (GROUPS[0], (FULL, worker(1)), "3 tasks: h:gpu0 is paused, its memory is full"),
         # The scheduler gives no task to a worker that is paused: these wait with the scheduler.
-        ((replace(full, ready=0),), f"{unfinished}: every worker is paused, its memory is full"),
-    ):
-        cluster = snapshot(host("h"), workers=workers, groups=(group,))
-        assert text(waiting_lines(cluster, 80)) == [said]
+        (
+            GROUPS[0],
+            (replace(FULL, ready=0),),
+            "60 tasks: every worker is paused, its memory is full",
+        ),
+    ],
+    ids=["a resource", "a silent worker", "silent workers", "memory", "all memory"],
+)
+def test_what_tasks_wait_for_is_said(
+    group: TaskGroupStatus, workers: tuple[WorkerStatus, ...], said: str
+) -> None:
+    cluster = snapshot(host("h"), workers=workers, groups=(group,))
+    assert text(waiting_lines(cluster, 80)) == [said]
 
 
 def test_a_run_says_its_time_left_once_and_how_it_compares_with_the_last_one() -> None:

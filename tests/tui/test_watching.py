@@ -48,15 +48,8 @@ async def test_each_gpu_says_whose_it_is_and_what_was_promised(size: tuple[int, 
         lines = {n: next(x for x in seen(pilot).splitlines() if f"gpu{n} " in x) for n in range(4)}
         assert "in use" in lines[0] and "in use" in lines[1] and "me" in lines[2]
         assert "· free" in lines[3]
+        assert "alarm" not in seen(pilot).splitlines()[0] and not {"✖", "▲"} & {*seen(pilot)}
         assert "TASK" not in seen(pilot) and "workers" not in seen(pilot).splitlines()[0][40:]
-
-
-async def test_use_of_gpus_is_no_alarm_while_no_worker_is_wanted() -> None:
-    on = Still(shared())
-    async with showing(on, "USER/CLAIM", size=(120, 40)) as pilot:
-        on.link.put()
-        assert "alarm" not in seen(pilot).splitlines()[0]
-        assert "✖" not in seen(pilot) and "▲" not in seen(pilot)
 
 
 async def test_the_gpu_under_the_cursor_says_all_of_its_claim() -> None:

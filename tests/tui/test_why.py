@@ -1,14 +1,13 @@
 """The page of `why`: it stands at once, says what it waits for, and how a silent head does."""
 
-import asyncio
 from dataclasses import replace
 
 import pytest
 
-from gputui.errors import HeadError
 from gputui.model.examination import ExaminedHost, ExaminedScheduler, ExaminedWorker
 from gputui.model.snapshot import ClusterState
-from gputui.protocol.frontend import Examine, Examined, Reply, Request
+from gputui.protocol.frontend import Examine, Examined
+from gputui.protocol.shared import Refused
 from gputui.tui.dialogs.pages import Why
 from tests.tui.build import device, host, snapshot, worker
 from tests.tui.still import Still, press, sees, sees_not, showing
@@ -40,32 +39,18 @@ async def test_the_page_says_the_verdicts_copies_them_and_asks_again(
     assert [type(each) for each in on.link.asked] == [Examine, Examine]
 
 
-async def test_the_page_stands_at_once_and_says_what_it_waits_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    on, answered = screen(), asyncio.Event()
-    reply = on.link.request
-
-    async def later(message: Request) -> Reply:
-        await answered.wait()
-        return await reply(message)
-
-    monkeypatch.setattr(on.link, "request", later)
+async def test_the_page_stands_at_once_and_says_what_it_waits_for() -> None:
+    on = screen()
+    on.link.answers.clear()
     async with showing(on, "h:gpu0", size=(100, 24)) as pilot:
         await press(pilot, "W", "waits for the head, the scheduler and 1 agent:", "3 s at most")
-        answered.set()
+        on.link.answers.set()
         await sees(pilot, SAID)
 
 
-async def test_a_head_that_does_not_answer_is_said_on_the_page(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_head_that_does_not_answer_is_said_on_the_page() -> None:
     on = screen()
-
-    async def never(message: Request) -> Reply:
-        raise HeadError("gone")
-
-    monkeypatch.setattr(on.link, "request", never)
+    on.link.reply = Refused(0, "gone")
     async with showing(on, "h:gpu0", size=(100, 24)) as pilot:
         await press(pilot, "W", "the head of lab (process 1)")
         await pilot.press("j", "k", "G", "g", "escape")
