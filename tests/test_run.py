@@ -3,7 +3,6 @@
 import base64
 import operator
 import os
-import queue
 import re
 import threading
 import time
@@ -152,27 +151,9 @@ def _waiting(client: Client) -> list[list[str]]:
     return [held]
 
 
-def test_a_task_that_fails_is_one_error_that_names_it(client: Client) -> None:
-    preset = doing(lambda job: Outcome({"x": job.results(job.map(int, ["3", "three"]))}))
-    with pytest.raises(RunError, match=r"made failed: ValueError: invalid literal.*'three'"):
-        execution.execute(client, preset, {})
-
-
 class Adder:
     def __call__(self, n: int) -> int:
         return n + 1
-
-
-def test_a_task_that_finds_its_queue_empty_fails_as_any_other(client: Client) -> None:
-    def compute(job: Job) -> Outcome:
-        return Outcome({"x": job.results([job.submit(raise_empty)])})
-
-    with pytest.raises(RunError, match="failed: Empty"):
-        execution.execute(client, doing(compute), {})
-
-
-def raise_empty() -> None:
-    raise queue.Empty
 
 
 @pytest.mark.parametrize("function", [partial(max, 4), lambda n: n + 1, Adder(), operator.neg])
@@ -190,6 +171,7 @@ def test_the_example_for_authors_runs_as_it_is(client: Client, tmp_path: Path) -
 
 
 WRONG = """
+import queue
 from gputui.presets import Figure, Outcome, Parameter, Preset
 
 def compute(job):
@@ -198,10 +180,11 @@ def compute(job):
     if job["n"] == 2: raise SystemExit(3)
     if job["n"] == 3: return Outcome({}, Figure("pie", "x"))
     if job["n"] == 4: return Outcome({}, Figure("line", "x", y=(1.0,)))
-    return Outcome({"x": job.results([job.submit(inverse, 0)])})
+    return Outcome({"x": job.results(job.map(inverse, [4, 6 - job["n"]]))})
 
 def inverse(n):
-    return 1 / n
+    if n == 0: raise queue.Empty
+    return 1 / (n - 1)
 
 PRESET = Preset("wrong", "a test", (Parameter("n", int, 0, ""),), compute)
 """
@@ -212,10 +195,11 @@ PRESET = Preset("wrong", "a test", (Parameter("n", int, 0, ""),), compute)
     [
         (0, "wrong returned a dict; compute returns Outcome"),
         (1, "wrong returned a list; compute returns Outcome"),
-        (2, r"SystemExit: 3 \(wrong.py:7, in compute\)"),
+        (2, r"SystemExit: 3 \(wrong.py:8, in compute\)"),
         (3, "a figure is one of line, bar, heat, not 'pie'"),
         (4, r"a line has as many x as y, not \(0, 1\)"),
-        (5, r"ZeroDivisionError: division by zero \(wrong.py:13, in inverse\)"),
+        (5, r"wrong failed: ZeroDivisionError: division by zero \(wrong.py:15, in inverse\)"),
+        (6, "wrong failed: Empty"),
     ],
 )
 def test_whoever_writes_a_preset_is_told_what_is_wrong_and_where(
