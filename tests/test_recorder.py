@@ -87,23 +87,26 @@ def test_a_reading_holds_for_the_time_before_it_was_read_and_the_last_until_the_
     assert found.energy_wh == pytest.approx((0.1 * 100 + 4.9 * 600) / 3600, abs=1e-3)
 
 
-def test_a_host_that_was_silent_counts_again_from_when_it_is_read() -> None:
-    def at(second: int, read: int) -> Snapshot:
-        here = host("h", device(power_w=360.0), read_at=EPOCH + read)
-        return snapshot(here, workers=(worker(),), at=EPOCH + second)
-
-    found = seen(at(0, 0), at(1, 1), *(at(n, 1) for n in range(2, 90)), at(90, 89), at(91, 91))
-    assert found.gpu_hours == round(3 / 3600, 6)
-
-
-def test_a_clock_that_is_put_back_stops_no_gpus_account() -> None:
-    def at(second: int, read: int) -> Snapshot:
-        return snapshot(
-            host("h", device(), read_at=EPOCH + read), workers=(worker(),), at=EPOCH + second
+@pytest.mark.parametrize(
+    ("read", "counted_s"),
+    [
+        ([(0, 0), (1, 1), *((n, 1) for n in range(2, 90)), (90, 89), (91, 91)], 3),
+        ([(0, 0), (5, 5), (-5_000, 5), (-4_999, -4_999), (-4_998, -4_998)], 7),
+    ],
+    ids=["its host was silent", "the clock was put back"],
+)
+def test_a_gpu_counts_for_the_time_that_it_was_read(
+    read: list[tuple[int, int]], counted_s: int
+) -> None:
+    found = seen(
+        *(
+            snapshot(
+                host("h", device(), read_at=EPOCH + read_at), workers=(worker(),), at=EPOCH + at
+            )
+            for at, read_at in read
         )
-
-    found = seen(at(0, 0), at(5, 5), at(-5_000, 5), at(-4_999, -4_999), at(-4_998, -4_998))
-    assert found.gpu_hours == round(7 / 3600, 6)
+    )
+    assert found.gpu_hours == round(counted_s / 3600, 6)
 
 
 def test_a_counter_that_begins_again_with_the_driver_takes_no_energy_away() -> None:
@@ -343,24 +346,19 @@ def test_a_recorded_run_is_traced_later(recorded: list[str], tmp_path: Path) -> 
         (b'{"version": 1, "step_s": 1.0, "times": [1.0,', "cannot be read"),
         (b'{"version": 9}', "of another version"),
         (b"[]", "cannot be read"),
+        ("telemetry.json", r"cannot be read: .*symbolic links"),
     ],
 )
 def test_telemetry_that_is_missing_broken_or_newer_is_said_to_be_so(
-    recorded: list[str], found: bytes | None, says: str, tmp_path: Path
-) -> None:
-    file = records.find(recorded[0]).folder / "telemetry.json"
-    file.unlink() if found is None else file.write_bytes(found)
-    with pytest.raises(UsageError, match=says):
-        show_run(recorded[0], False, str(tmp_path / "t.json"))
-
-
-def test_telemetry_that_may_not_be_read_is_said_to_be_so(
-    recorded: list[str], tmp_path: Path
+    recorded: list[str], found: bytes | str | None, says: str, tmp_path: Path
 ) -> None:
     file = records.find(recorded[0]).folder / "telemetry.json"
     file.unlink()
-    file.symlink_to(file.name)
-    with pytest.raises(UsageError, match=r"cannot be read: .*symbolic links"):
+    if isinstance(found, str):
+        file.symlink_to(found)
+    elif found is not None:
+        file.write_bytes(found)
+    with pytest.raises(UsageError, match=says):
         show_run(recorded[0], False, str(tmp_path / "t.json"))
 
 
