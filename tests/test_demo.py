@@ -8,16 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from gputui.demo import shape
 from gputui.demo.cluster import Demo
-from gputui.errors import HeadError, UsageError
 from gputui.model.snapshot import HostState, RunState, Snapshot, WorkerState
 from gputui.protocol.frontend import (
     AddWorkers,
     CancelRun,
     Done,
     Previewed,
-    Request,
     Restart,
     RetireWorkers,
     RetryHosts,
@@ -170,19 +167,6 @@ def test_a_run_is_started_and_cancelled(calm: Timelapse) -> None:
     assert {run.id: run.state for run in ended.runs}[started.text] is RunState.CANCELLED
 
 
-@pytest.mark.parametrize(
-    "request_",
-    [
-        RetireWorkers(1, ("nobody:gpu0",)),
-        StartRun(1, "no-such-preset", ()),
-        StartRun(1, "svd", (("rows", "0"),)),
-    ],
-)
-def test_what_cannot_be_done_is_refused_with_a_reason(calm: Timelapse, request_: Request) -> None:
-    with pytest.raises(HeadError, match=r"no worker nobody|no-such-preset|rows"):
-        calm.request(request_)
-
-
 @pytest.mark.slow
 def test_every_alarm_can_be_seen_in_the_first_five_minutes() -> None:
     one = Timelapse((16, 2), seed=2).to(260)
@@ -219,12 +203,6 @@ async def test_it_ends_with_its_link_and_leaves_no_file_and_no_task(
     await link.close()
     assert not [path for path in tmp_path.rglob("*") if path.is_file() or path.is_socket()]
     assert asyncio.all_tasks() == before
-
-
-@pytest.mark.parametrize("text", ["", "8", "x8", "0x8", "8x", "-1x4", "9999x8", "4x65", "axb"])
-def test_a_size_that_is_none_is_a_usage_error(text: str) -> None:
-    with pytest.raises(UsageError, match="--demo"):
-        shape(text)
 
 
 def test_the_demo_loads_neither_dask_nor_ssh_nor_the_screen() -> None:
