@@ -65,26 +65,15 @@ def test_one_process_a_place_is_a_world_without_a_launcher(three: Command) -> No
     assert trained(done) == ["0 0 5 15", "1 1 5 15", "2 2 5 15", "3 0 5 15", "4 0 5 15"]
 
 
-def accelerate(three: Command, hosts: int, script: str) -> "subprocess.CompletedProcess[str]":
+def test_accelerate_is_told_the_same_by_placeholders(three: Command) -> None:
     pytest.importorskip("accelerate")
     words = (
         *("--num_machines={nodes}", "--num_processes={gpus}", "--machine_rank={node_rank}"),
         *("--main_process_ip={master_addr}", "--main_process_port={master_port}", "--multi_gpu"),
     )
-    return three(
-        *("three.txt", "--exec", "-n", str(hosts), "--gpus-per-host", "1", "--"),
-        *("env", "ACCELERATE_USE_CPU=true", "accelerate", "launch", *words, script),
+    done = three(
+        *("three.txt", "--exec", "-n", "3", "--gpus-per-host", "1", "--"),
+        *("env", "ACCELERATE_USE_CPU=true", "accelerate", "launch", *words, "train.py"),
         timeout_s=200,
     )
-
-
-def test_accelerate_is_told_the_same_by_placeholders(three: Command) -> None:
-    assert trained(accelerate(three, 3, "train.py")) == ["0 0 3 6", "1 0 3 6", "2 0 3 6"]
-
-
-def test_accelerates_own_test_passes_on_two_hosts(three: Command) -> None:
-    test = pytest.importorskip("accelerate.test_utils.scripts.test_script")
-    done = accelerate(three, 2, test.__file__)  # it fails with three processes (accelerate 1.15)
-    assert done.returncode == 0, done.stderr
-    assert "Num processes: 2" in done.stdout
-    assert done.stdout.count("Training yielded the same results") >= 3
+    assert trained(done) == ["0 0 3 6", "1 0 3 6", "2 0 3 6"]

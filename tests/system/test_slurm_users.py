@@ -14,7 +14,7 @@ import pytest
 from tests.slurm import Slurm
 from tests.system.conftest import Command, a_command, wait_until
 from tests.system.test_mig import COMPILER, Machine
-from tests.system.test_slurm import CPUS, GPUS, agents, scratch, steps
+from tests.system.test_slurm import CPUS, GPUS, agents, scratch
 from tests.system.test_three_people import reading
 
 pytestmark = [
@@ -63,31 +63,6 @@ def with_gpus(theirs: Command, open_folder: Path) -> Command:
     claims.chmod(0o1777)
     theirs.env |= machine.env | {"GPUTUI_CLAIMS": str(claims)}
     return theirs
-
-
-def test_a_user_computes_on_the_cpus_of_their_job(theirs: Command, confined_slurm: Slurm) -> None:
-    (theirs.folder / "where.py").write_text(
-        "import os\nfrom dask.distributed import Client\n"
-        "def look():\n"
-        "    return os.environ['SLURMD_NODENAME'], os.getuid(), len(os.sched_getaffinity(0))\n"
-        "print(sorted(Client().run(look).values()))\n"
-    )
-    with confined_slurm.allocation("--cpus-per-task=1", before=theirs.before) as env:
-        words = theirs.words(CPUS, "--run", "where.py", "--min-workers", "2")
-        done = theirs.run_other(*words, env=env)
-        assert done.returncode == 0, done.stderr
-        assert done.stdout.strip() == "[('host1', 1, 1), ('host2', 1, 1)]"
-        wait_until(lambda: not steps(confined_slurm))
-        assert scratch(theirs) == []
-
-
-def test_a_users_batch_script_computes_on_its_nodes(theirs: Command, confined_slurm: Slurm) -> None:
-    script, out = theirs.folder / "job.sh", theirs.folder / "out"
-    words = f"{sys.executable} -m gputui '{CPUS}' --run random-sum -p size=1000 --json"
-    script.write_text(f"#!/bin/sh\n{words}\n")
-    batch = ("sbatch", "-W", "-N2", f"--chdir={theirs.folder}", f"--output={out}", str(script))
-    theirs.run_other(*theirs.before, *batch, env=confined_slurm.env)
-    assert len(json.loads(out.read_text().splitlines()[-1])["workers"]) == 2, out.read_text()
 
 
 def test_a_job_has_its_own_gpus_and_not_those_of_another_job(
