@@ -1,6 +1,7 @@
 """Processes of this machine, as /proc tells of them: whose they are, and whether they live."""
 
 import asyncio
+import contextlib
 import time
 from pathlib import Path
 
@@ -52,6 +53,16 @@ def state_of(pid: int) -> str:
 
 def parent_of(pid: int) -> int:
     return int(_status(pid)[1])
+
+
+def descendants(pid: int) -> list[int]:
+    """Return the processes below one, those whose parent ended apart."""
+    found = []
+    with contextlib.suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            for child in (task / "children").read_text().split():
+                found += [int(child), *descendants(int(child))]
+    return found
 
 
 def command_of(pid: int) -> list[str]:

@@ -14,17 +14,16 @@ import stat
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from tests.processes import lives, parent_of
+from tests.processes import descendants
 from tests.sshd import Namespaces, free_port, unavailable
+from tests.system.conftest import wait_until
 
-UP_S = 60
 GPUS = 4
 """Of each node, by device files of their own."""
 NVIDIA = 195
@@ -120,14 +119,14 @@ class Slurm:
             f"--socket={folder}/munge.socket",
             *(f"--{each}-file={folder}/munge.{each}" for each in ("log", "pid", "seed")),
         )
-        _until(lambda: (folder / "munge.socket").exists(), "munged")
+        wait_until((folder / "munge.socket").exists)
         self._start("slurmctld", "slurmctld", "-D", "-i")
         for host in self.nodes.hosts:
             # `ip netns exec` would mount another /sys, without control groups.
             inside = ("nsenter", f"--net=/run/netns/{self.nodes.namespace(host)}")
             opened = _open_to_all(folder / host.name / "python")
             self._start(host.name, *inside, *opened, "slurmd", "-D", "-N", host.name)
-        _until(lambda: self("sinfo", "-h", "-o", "%T").strip() == "idle", str(folder))
+        wait_until(lambda: self("sinfo", "-h", "-o", "%T").strip() == "idle")
 
     def __call__(self, *words: str) -> str:
         """Run a command of Slurm's, and return what it prints."""
@@ -159,7 +158,7 @@ class Slurm:
         for job in self.jobs():
             self("scancel", job)
         for daemon in reversed(self.daemons):
-            for pid in _descendants(daemon.pid):
+            for pid in (*descendants(daemon.pid), daemon.pid):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             daemon.wait()
@@ -179,24 +178,6 @@ class Slurm:
                     stderr=log,
                 )
             )
-
-
-def _until(holds: object, what: str) -> None:
-    assert callable(holds)
-    end = time.monotonic() + UP_S
-    while not holds():
-        assert time.monotonic() < end, f"{what} is not up"
-        time.sleep(0.05)
-
-
-def _descendants(pid: int) -> list[int]:
-    """Return a process and those below it, itself last."""
-    found = [pid]
-    for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if lives(int(process.name)) and parent_of(int(process.name)) == pid:
-                found = [*_descendants(int(process.name)), *found]
-    return found
 
 
 def _open_to_all(kept: Path) -> tuple[str, ...]:

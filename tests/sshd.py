@@ -25,6 +25,8 @@ from typing import NoReturn
 import asyncssh
 import pytest
 
+from tests.processes import descendants
+
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
 START_S = 10
 
@@ -141,7 +143,7 @@ class SshHosts:
 
     def stop(self) -> None:
         for process in self.processes:
-            for pid in (process.pid, *_descendants(process.pid)):
+            for pid in (process.pid, *descendants(process.pid)):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             process.wait()
@@ -540,12 +542,3 @@ def wait_for_ssh(hosts: SshHosts, host: SshHost) -> None:
         time.sleep(0.02)
     log = (hosts.folder / host.name / "sshd.log").read_text()
     raise RuntimeError(f"sshd of {host.name} does not answer: {log}")
-
-
-def _descendants(pid: int) -> list[int]:
-    found = []
-    with contextlib.suppress(OSError):
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            for child in (task / "children").read_text().split():
-                found += [int(child), *_descendants(int(child))]
-    return found

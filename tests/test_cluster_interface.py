@@ -40,6 +40,7 @@ from gputui.model.readings import Wanted
 from gputui.presets.workers import known_workers
 from gputui.protocol.connection_file import running_clusters
 from tests.processes import nothing_left
+from tests.system.conftest import wait_until
 
 HOSTS = "localhost gpus=none nthreads=1"
 
@@ -60,13 +61,6 @@ def standing() -> Iterator[tuple[GPUCluster, Client]]:
             client = Client(cluster, set_as_default=True)
             yield cluster, client
             client.close()
-
-
-def within(bound_s: float, holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + bound_s
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 Standing = tuple[GPUCluster, Client]
@@ -242,7 +236,7 @@ def test_a_worker_that_a_client_retires_stays_away_and_one_it_restarts_comes_bac
         wait(kept)
         client.retire_workers([retired])
         assert kept.result() == 3
-        within(60, lambda: len(cluster.requested) == len(cluster.observed) == 1)
+        wait_until(lambda: len(cluster.requested) == len(cluster.observed) == 1)
         name = known_workers(client)[other]["name"]
         assert client.restart_workers([name], timeout=60) == {name: "OK"}
         assert cluster.observed == {name}
@@ -289,12 +283,12 @@ def test_adapting_again_stops_what_was_before_and_keeps_its_options() -> None:
             cluster.adapt(minimum=4, maximum=2)
         first = cluster.adapt(minimum=1, maximum=1, interval="100ms", wait_count=2)
         second = cluster.adapt(minimum=3, maximum=3)
-        within(60, lambda: (first.state, second.state) == ("stopped", "running"))
+        wait_until(lambda: (first.state, second.state) == ("stopped", "running"))
         assert (second.interval, second.wait_count) == (0.1, 2)
         first.stop()
         client.wait_for_workers(3, timeout=60)
         cluster.adapt(minimum=1)
-        within(60, lambda: len(cluster.observed) == 1)
+        wait_until(lambda: len(cluster.observed) == 1)
         assert {entry["status"] for _, entry in second.log} == {"up"}
         assert cluster.adapt(minimum=1).stop() is None
         cluster.scale(2)
@@ -323,7 +317,7 @@ def test_an_adaptive_of_ones_own_follows_the_work_from_here(
         client.wait_for_workers(2, timeout=60)
         keyed = cluster.adapt(minimum=1, maximum=1, worker_key=lambda state: state.address)
         assert own.state == "stopped"
-        within(60, lambda: len(cluster.observed) == 1)
+        wait_until(lambda: len(cluster.observed) == 1)
         assert [entry["status"] for _, entry in keyed.log][-1] == "down"
     assert [each for each in caplog.records if each.levelno > logging.INFO] == []
 

@@ -6,7 +6,6 @@ A name that is new needs no row. One that is lost fails until it is moved to `GO
 import asyncio
 import subprocess
 import sys
-from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from gputui.protocol.connection_file import ConnectionFile
 from gputui.runs import new_record
 from gputui.runs.records import as_object
 from gputui.settings import KEYS, WORKER_KEYS, parse_settings
+from tests.test_documentation import commands
 
 GONE: dict[str, str] = {}
 """A name in the tables below → why it went."""
@@ -155,13 +155,6 @@ def lost(names: str, found: object) -> list[str]:
     """Return the names that are neither found nor known to have gone."""
     assert hasattr(found, "__contains__")
     return [name for name in names.split() if name not in found and name not in GONE]
-
-
-def commands(group: click.Group, before: str = "") -> Iterator[tuple[str, click.Command]]:
-    for name, command in group.commands.items():
-        if isinstance(command, click.Group):
-            yield from commands(command, f"{name} ")
-        yield before + name, command
 
 
 FOUND = dict(commands(program))

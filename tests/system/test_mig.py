@@ -84,12 +84,6 @@ def machine(tmp_path: Path) -> Machine:
     return one
 
 
-def until(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + BOUND_S
-    while not holds():
-        assert time.monotonic() < end
-
-
 def test_a_gpu_in_mig_mode_gives_its_instances(machine: Machine) -> None:
     with machine.reader() as read:
         devices, warnings = read()
@@ -107,7 +101,7 @@ def test_an_xid_is_read_once_with_its_gpu_and_when(machine: Machine) -> None:
     with machine.reader() as read:
         assert read()[0]["2"]["xid_at"] is None
         machine.set(A100 + H100 + "xid 1 31\nxid 2 79\n")
-        until(lambda: read()[0]["2"]["xid"] == 79)
+        wait_until(lambda: read()[0]["2"]["xid"] == 79)
         devices = read()[0]
         assert [devices[each]["xid"] for each in ("0", "1", "1.0", "2")] == [0, 31, 31, 79]
         assert time.time() - BOUND_S < devices["2"]["xid_at"] < time.time()
@@ -118,12 +112,12 @@ def test_an_instance_that_is_destroyed_is_lost_and_the_others_stay(machine: Mach
     with machine.reader() as read:
         read()
         machine.set(A100.replace("mig 0 2 ", "#") + H100)
-        until(lambda: read()[0]["0.2"]["lost"])
+        wait_until(lambda: read()[0]["0.2"]["lost"])
         devices, _ = read()
         assert [each["lost"] for each in devices.values()] == [False, False, True, *3 * [False]]
         assert devices["0.2"]["memory_total_bytes"] == 4864 * 2**20
         machine.set(A100.replace("MIG-a2", "MIG-a9") + H100)
-        until(lambda: read()[0]["0.2"]["uuid"] == "MIG-a9")
+        wait_until(lambda: read()[0]["0.2"]["uuid"] == "MIG-a9")
         assert not read()[0]["0.2"]["lost"]
 
 
@@ -133,10 +127,10 @@ def test_a_driver_that_hangs_makes_readings_stale_and_nothing_waits_for_it(
     with machine.reader() as read:
         read()
         machine.set(f"{A100}{H100}hang nvmlDeviceGetMemoryInfo_v2\n")
-        until(lambda: all(each["stale"] for each in read()[0].values()))
+        wait_until(lambda: all(each["stale"] for each in read()[0].values()))
         assert list(read()[0]) == ["0", "0.0", "0.2", "1", "1.0", "2"]
         machine.set(A100 + H100)
-        until(lambda: not any(each["stale"] for each in read()[0].values()))
+        wait_until(lambda: not any(each["stale"] for each in read()[0].values()))
 
 
 def test_what_restricts_a_gpu_is_named(machine: Machine, gputui: Command) -> None:
