@@ -35,9 +35,9 @@ class HeldClaims:
         environ: Mapping[str, str],
         configure: Configure,
         idle_since: Mapping[str, float],
-        send: Callable[[Claimed | ProcessEnded], None],
+        send: Callable[[ProcessEnded], None],
     ) -> None:
-        """Send answers by `send`; `idle_since` has the GPUs that do nothing."""
+        """Say by `send` which processes have ended; `idle_since` has the GPUs that do nothing."""
         self.claims: Claims | None = None
         self.problem = ""
         """Why this host has no folder for claims."""
@@ -53,29 +53,29 @@ class HeldClaims:
         except (FolderError, OSError) as error:
             self.problem = f"claims: {error}"
 
-    def carry_out(self, order: StandInLine | ClaimGpus | ReleaseGpus | EndClaims) -> None:
-        """Claim GPUs, release them or wait in line; report what came of a claim."""
+    def carry_out(self, order: StandInLine | ClaimGpus | ReleaseGpus | EndClaims) -> Claimed:
+        """Claim GPUs, release them or wait in line; return what came of it."""
         if (claims := self.claims) is None:
-            self._send(Claimed(error=self.problem))
-            return
+            return Claimed(order.request, error=self.problem)
         try:
             match order:
                 case StandInLine(uuids=()):
                     claims.leave_line()
-                case StandInLine(uuids, gpus, note):
+                case StandInLine(_, uuids, gpus, note):
                     claims.wait_in_line(uuids, gpus, note)
-                    self._send(Claimed())
-                case ReleaseGpus(uuids):
+                case ReleaseGpus(_, uuids):
                     self._release(claims, uuids)
-                case EndClaims(uuids):
+                case EndClaims(_, uuids):
                     claims.end_own(uuids)
-                case ClaimGpus(uuids, note, pid) if pid is not None:
-                    self._claim_for(claims, pid, uuids, note)
-                case ClaimGpus(uuids, note):
+                case ClaimGpus(number, uuids, note, pid) if pid is not None:
+                    return self._claim_for(claims, pid, uuids, note, number)
+                case ClaimGpus(number, uuids, note):
                     ahead = tuple(each.holder.user or "somebody" for each in claims.ahead(uuids))
-                    self._send(Claimed(() if ahead else self._claim(claims, uuids, note), ahead))
+                    held = () if ahead else self._claim(claims, uuids, note)
+                    return Claimed(number, held, ahead)
         except OSError as error:
-            self._send(Claimed(error=f"claims: {error.strerror or error}"))
+            return Claimed(order.request, error=f"claims: {error.strerror or error}")
+        return Claimed(order.request)
 
     def _claim(self, claims: Claims, uuids: Collection[str], note: Note) -> tuple[str, ...]:
         """Claim GPUs as the head asks; return those that somebody else holds."""
@@ -85,18 +85,19 @@ class HeldClaims:
             self._notes.update(dict.fromkeys(uuids, note))
         return held
 
-    def _claim_for(self, claims: Claims, pid: int, uuids: Collection[str], note: Note) -> None:
+    def _claim_for(
+        self, claims: Claims, pid: int, uuids: Collection[str], note: Note, number: int
+    ) -> Claimed:
         """Claim the GPUs that a process uses, until it ends."""
         if procfs.owner(pid) != os.getuid():
-            self._send(Claimed(error=f"process {pid} is none of yours"))
-            return
+            return Claimed(number, error=f"process {pid} is none of yours")
         ended = os.pidfd_open(pid)
         if held := self._claim(claims, uuids, note):
             os.close(ended)
         else:
             loop = asyncio.get_running_loop()
             loop.add_reader(ended, self._process_ended, claims, pid, ended, uuids)
-        self._send(Claimed(held))
+        return Claimed(number, held)
 
     def _process_ended(
         self, claims: Claims, pid: int, descriptor: int, uuids: Collection[str]

@@ -37,14 +37,14 @@ class OpenPorts:
                 server = self._servers.get(ports) or await _listen(*ports)
             except OSError as problem:
                 error = os.strerror(problem.errno) if problem.errno else str(problem)
-                return Listening(order.host, 0, error)
+                return Listening(order.request, 0, error)
             if timer := self._timers.pop(ports, None):
                 timer.cancel()
             self._servers[ports] = server
             loop = asyncio.get_running_loop()
             self._timers[ports] = loop.call_later(LISTENING_S, self._close, ports)
         address, port = server.sockets[0].getsockname()[:2]
-        return Listening(order.host, port, address=address)
+        return Listening(order.request, port, address=address)
 
     def close(self) -> None:
         """Close all of them."""

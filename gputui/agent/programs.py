@@ -88,8 +88,8 @@ class Programs:
             try:
                 await asyncio.to_thread(_keep_piece, self._sent(order.run), order)
             except (OSError, EOFError, tarfile.TarError) as error:
-                return FolderTaken(order.run, order.start, str(error))
-        return FolderTaken(order.run, order.start)
+                return FolderTaken(order.request, str(error))
+        return FolderTaken(order.request)
 
     def take(self, message: ToProgram) -> None:
         """Handle a message for one program; one that is gone needs nothing."""

@@ -44,6 +44,7 @@ from gputui.protocol.agent import (
     Examine,
     FollowLogs,
     FromAgent,
+    HostExamined,
     KnowFrontends,
     Listen,
     Ping,
@@ -255,7 +256,7 @@ class Supervisor:
             case Credentials():
                 self._workers.trust(message)
             case StandInLine() | ClaimGpus() | ReleaseGpus() | EndClaims():
-                self._held_claims.carry_out(message)
+                self.send(self._held_claims.carry_out(message))
             case StartWorkers():
                 self._workers.start(message)
                 self._held_claims.follow(self._workers.devices())
@@ -266,7 +267,8 @@ class Supervisor:
             case FollowLogs():
                 self._workers.follow(message)
             case Examine():
-                self.send(await self._workers.examine(self._configure.host))
+                examined = await self._workers.examine(self._configure.host)
+                self.send(HostExamined(message.request, examined))
             case SendFolder():
                 self.send(await self._programs.take_folder(message))
             case StartProgram():
@@ -335,7 +337,7 @@ class Supervisor:
             error = f"no answer within {reach.timeout_s:.0f} s"
         except OSError as problem:
             error = os.strerror(problem.errno) if problem.errno else str(problem)
-        self.send(Reached(reach.host, reach.port, error, own_address))
+        self.send(Reached(reach.request, error, own_address))
 
     async def _end_with_lease(self) -> None:
         """End when no message of a head came for the length of the lease."""

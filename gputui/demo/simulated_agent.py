@@ -31,6 +31,7 @@ from gputui.protocol.agent import (
     Facts,
     FollowLogs,
     FromAgent,
+    HostExamined,
     Listen,
     Listening,
     Ping,
@@ -198,15 +199,15 @@ class SimulatedAgent:
     def take(self, message: ToAgent) -> None:
         """Carry a message out; `Configure` is `serve`'s to answer."""
         match message:
-            case Reach(host, port):
+            case Reach(number):
                 delay_s = self.rng.uniform(0.1, 0.8) * self.pace
-                self._later(delay_s, lambda: self.say(Reached(host, port, self.reach_error)))
-            case Listen(host):
-                self.say(Listening(host, 0))
+                self._later(delay_s, lambda: self.say(Reached(number, self.reach_error)))
+            case Listen(number):
+                self.say(Listening(number, 0))
             case Ping(number):
                 self.say(Pong(number))
-            case Examine():
-                self.say(self.examined())
+            case Examine(number):
+                self.say(HostExamined(number, self.examined()))
             case StartWorkers(specs=specs):
                 for spec in specs:
                     self.start(spec)

@@ -3,7 +3,8 @@
 import asyncio
 import random
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from dataclasses import replace
 
 from gputui.errors import ClusterError
 from gputui.model.hosts import Host
@@ -13,6 +14,7 @@ from gputui.protocol.agent import Claimed, ClaimGpus, EndClaims, ReleaseGpus, St
 LOOK_S = 0.5
 """How often one who waits looks for free GPUs."""
 STAND = "add --wait 2h to stand in line"
+GRANTED = Claimed(0)
 CLAIMED_S = 10.0
 """How long an agent may take to answer a claim."""
 
@@ -20,8 +22,13 @@ CLAIMED_S = 10.0
 class HostClaims:
     """The GPUs of one host, and the claims that its agent makes on them."""
 
-    def __init__(self, host: Host, send: Callable[[ToAgent], object]) -> None:
-        """Send orders by `send`; its owner keeps `devices` true and hands on the answers."""
+    def __init__(
+        self,
+        host: Host,
+        send: Callable[[ToAgent], object],
+        ask: Callable[[ClaimGpus | StandInLine, float], Awaitable[Claimed | None]],
+    ) -> None:
+        """Send orders by `send` and `ask`; its owner keeps `devices` and `lost` true."""
         self.name = host.name
         self.most = host.free_gpus
         """How many its line gives; 0 for any number."""
@@ -31,18 +38,7 @@ class HostClaims:
         """Why the agent is gone; "" while it runs."""
         self.over = False
         """Whether the process has ended that GPUs were claimed for."""
-        self._send = send
-        self._answers: asyncio.Queue[Claimed] = asyncio.Queue()
-        self._claiming = asyncio.Lock()
-
-    def answered(self, claimed: Claimed) -> None:
-        """Take the agent's answer to a claim."""
-        self._answers.put_nowait(claimed)
-
-    def lose(self, why: str) -> None:
-        """Note that the agent is gone, and with it its claims."""
-        self.lost = why
-        self.answered(Claimed(error=why))
+        self._send, self._ask_agent = send, ask
 
     async def claim_for(self, pid: int, note: Note) -> tuple[DeviceReading, ...]:
         """Claim the GPUs that a process uses, until it ends; raises ClusterError."""
@@ -50,43 +46,36 @@ class HostClaims:
         if not used:
             raise ClusterError(f"{self.name}: process {pid} uses no GPU there; see gputui who")
         claimed = await self.claim([device.uuid for device in used], note, pid)
-        if claimed != Claimed():
+        if claimed != GRANTED:
             others = "somebody else claims its GPUs; see gputui who"
             raise ClusterError(f"{self.name}: {claimed.error or others}")
         return used
 
     def end(self, uuids: Collection[str]) -> None:
         """End this user's processes that do nothing but hold these."""
-        self._send(EndClaims(tuple(uuids)))
+        self._send(EndClaims(0, tuple(uuids)))
 
     async def claim(self, uuids: Collection[str], note: Note, pid: int | None = None) -> Claimed:
         """Claim all of these or none; with `pid`, until that process ends."""
-        return await self._ask(ClaimGpus(tuple(uuids), note, pid))
+        return await self._ask(ClaimGpus(0, tuple(uuids), note, pid))
 
     async def _ask(self, order: ClaimGpus | StandInLine) -> Claimed:
-        async with self._claiming:
-            while not self._answers.empty():
-                self._answers.get_nowait()
-            if self.lost:
-                return Claimed(error=self.lost)
-            self._send(order)
-            try:
-                async with asyncio.timeout(CLAIMED_S):
-                    return await self._answers.get()
-            except TimeoutError:
-                return Claimed(error=f"the agent of {self.name} does not answer")
+        claimed = None if self.lost else await self._ask_agent(order, CLAIMED_S)
+        if claimed is None:
+            return Claimed(0, error=self.lost or f"the agent of {self.name} does not answer")
+        return replace(claimed, request=0)
 
     def release(self, uuids: Collection[str]) -> None:
         """End claims."""
-        self._send(ReleaseGpus(tuple(uuids)))
+        self._send(ReleaseGpus(0, tuple(uuids)))
 
     async def stand_in_line(self, uuids: Collection[str], gpus: int, note: Note) -> Claimed:
         """Wait for GPUs, after everybody who waits already."""
-        return await self._ask(StandInLine(tuple(uuids), gpus, note))
+        return await self._ask(StandInLine(0, tuple(uuids), gpus, note))
 
     def leave_line(self) -> None:
         """Wait no more."""
-        self._send(StandInLine((), 0, Note()))
+        self._send(StandInLine(0, (), 0, Note()))
 
 
 Picked = list[tuple[HostClaims, tuple[DeviceReading, ...]]]
@@ -168,8 +157,8 @@ async def hold(
                 return picked
             if time.monotonic() > until:
                 hint = "" if wanted.wait_s else f"\n  {STAND}"
-                raise ClusterError(_why_not(hosts, wanted, refused or Claimed()) + hint)
-            waiting(_why_not(hosts, wanted, refused or Claimed()))
+                raise ClusterError(_why_not(hosts, wanted, refused or GRANTED) + hint)
+            waiting(_why_not(hosts, wanted, refused or GRANTED))
             await asyncio.sleep(LOOK_S * (0.5 + random.random()))
     finally:
         if wanted.wait_s:
@@ -181,7 +170,7 @@ async def _claim_all(picked: Picked, note: Note) -> Claimed | None:
     """Claim the chosen GPUs; if one host refuses, release the others' claims and say why."""
     for number, (host, devices) in enumerate(picked):
         claimed = await host.claim([device.uuid for device in devices], note)
-        if claimed != Claimed():
+        if claimed != GRANTED:
             for other, some in picked[:number]:
                 other.release([device.uuid for device in some])
             return claimed

@@ -78,7 +78,7 @@ async def _send(archive: int, run: str, host: FleetHost) -> None:
     start, data = 0, b"-"
     while data:
         data = await asyncio.to_thread(os.pread, archive, SENT_BYTES, start)
-        taken = await host.ask_agent(SendFolder(run, start, packed(data)), TAKEN_S)
+        taken = await host.ask_agent(SendFolder(0, run, start, packed(data)), TAKEN_S)
         if taken is None:
             raise ClusterError(f"{host.name} did not take the folder within {TAKEN_S:g} s")
         if taken.error:

@@ -31,10 +31,10 @@ from gputui.model.plan import HostCapacity, WorkerSpec
 from gputui.model.snapshot import AWAY, HostState, HostStatus
 from gputui.process.background import Background, within, words
 from gputui.protocol.agent import (
-    Claimed,
     Examine,
     Facts,
     FromAgent,
+    HostExamined,
     ProcessEnded,
     Shutdown,
     StartWorkers,
@@ -103,7 +103,7 @@ class FleetHost:
         """Whether it has been ready, and not failed since."""
         self.lease_over = False
         """Whether it has been lost for so long that its workers are gone."""
-        self.claims = HostClaims(host, self.send)
+        self.claims = HostClaims(host, self.send, self.ask_agent)
         self.clock: Finding | None = None
         """Of its clock against ours; None before it is read."""
         self.dropped = 0
@@ -187,8 +187,8 @@ class FleetHost:
 
     async def examine(self, bound_s: float) -> ExaminedHost | None:
         """Have the agent examine its workers; None where it does not answer in time."""
-        examined: ExaminedHost | None = await self.ask_agent(Examine(), bound_s)
-        return examined and replace(examined, host=self.name)
+        examined: HostExamined | None = await self.ask_agent(Examine(0), bound_s)
+        return replace(examined.host, host=self.name) if examined else None
 
     def retry(self) -> None:
         """Try a failed host again, or one that is reconnecting at once."""
@@ -294,8 +294,6 @@ class FleetHost:
             case Telemetry():
                 self.telemetry = message
                 self.claims.devices = checks.chosen_devices(self.host, message.devices)
-            case Claimed():
-                self.claims.answered(message)
             case ProcessEnded():
                 self.claims.over = True
             case Facts():
@@ -385,7 +383,7 @@ class FleetHost:
         if state is HostState.READY:
             self.claims.lost = ""
         elif state in AWAY or state is HostState.FAILED:
-            self.claims.lose(reason)
+            self.claims.lost = reason
         another = state is not self.state
         since = time.time() if another else self._status.state_since
         self._status = replace(

@@ -299,11 +299,11 @@ class Programs:
         first, *others = [self._hosts[share.host] for share in shares]
         address = _address_for(first, others)
         try:
-            opened: Listening | None = await first.ask_agent(Listen(address), ANSWER_S)
+            opened: Listening | None = await first.ask_agent(Listen(0, address), ANSWER_S)
             if opened is None or opened.error:
                 why = opened.error if opened else NO_ANSWER
                 raise HeadError(f"{first.name} cannot listen on {bracketed(address)}: {why}")
-            order = Reach(address, opened.port, CONNECT_S)
+            order = Reach(0, address, opened.port, CONNECT_S)
             reached: list[Reached | None] = await asyncio.gather(
                 *(each.ask_agent(order, ANSWER_S) for each in others)
             )

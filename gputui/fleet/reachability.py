@@ -111,25 +111,26 @@ class Ways:
         stages, line = session.stages, host.host
         there = f"{bracketed(host.scheduler_host)}:{scheduler_port}"
         why = f"{host.far_address or host.name} cannot reach the scheduler at {there}"
-        order = Reach(host.scheduler_host, scheduler_port, stages.timeout_s * 0.8)
+        order = Reach(0, host.scheduler_host, scheduler_port, stages.timeout_s * 0.8)
         async with stages.enter(HostState.CHECKING, f"{why}: no answer", checks.PORT_HINT):
             reached = await session.ask(order)
         if reached.error:
             return stages.error(f"{why}: {reached.error}", checks.PORT_HINT)
         if host.listen_address:
             return None
-        address = (line.listen or host.far_address).strip("[]")
+        address = wish = (line.listen or host.far_address).strip("[]")
         if not is_loopback(address):
             late = f"its agent opened no port at {address} within {stages.timeout_s:g} s"
             async with stages.enter(HostState.CHECKING, late):
-                opened = await session.ask(Listen(address, line.ports))
+                opened = await session.ask(Listen(0, wish, line.ports))
                 if opened.error and not line.listen and is_of_a_host(reached.local_address):
                     # It was reached at the address of a machine before it, which forwards a port.
-                    opened = await session.ask(Listen(reached.local_address, line.ports))
-            address = address_of(opened)
-            if opened.error or (opened.host and not address):  # no host: some SSH servers say none
+                    wish = reached.local_address
+                    opened = await session.ask(Listen(0, wish, line.ports))
+            address = address_of(wish, opened)
+            if opened.error or (wish and not address):  # some SSH servers say no address
                 why = opened.error or "that is no address for others"
-                where = bracketed(opened.host)
+                where = bracketed(wish)
                 raise stages.error(f"its workers cannot listen on {where}: {why}", LISTEN_HINT)
             async with stages.enter(HostState.CHECKING, "the ways to its workers: no answer"):
                 if shut := await from_here(host, line.contact or address, opened.port):
@@ -207,7 +208,7 @@ def _is_here(host: FleetHost) -> bool:
 
 
 async def _both_ways(host: FleetHost, address: str, port: int, other: FleetHost) -> str:
-    order = Listen(other.listen_address, other.host.ports)
+    order = Listen(0, other.listen_address, other.host.ports)
     there: Listening | None = await other.ask_agent(order, ANSWER_S)
     errors = await asyncio.gather(
         _between(other, host, address, port),
@@ -234,18 +235,19 @@ def apart(behind: str, other: str) -> str:
     )
 
 
-def address_of(opened: Listening) -> str:
-    """Return where a port is open; "" where that is no address of a host.
+def address_of(wish: str, opened: Listening) -> str:
+    """Return where a port is open that was wished there; "" where that is no address of a host.
 
     An agent decides for an interface only, and what it says is not trusted.
 
-    >>> address_of(Listening("10.0.0.7", 1, "", "10.0.0.8"))
-    '10.0.0.7'
-    >>> address_of(Listening("ib0", 1, "", "10.0.0.8")), address_of(Listening("ib0", 1, "", "::1"))
-    ('10.0.0.8', '')
+    >>> opened = Listening(0, 1, "", "10.0.0.8")
+    >>> address_of("10.0.0.7", opened), address_of("ib0", opened)
+    ('10.0.0.7', '10.0.0.8')
+    >>> address_of("ib0", Listening(0, 1, "", "::1"))
+    ''
     """
-    if parsed(opened.host):
-        return opened.host
+    if parsed(wish):
+        return wish
     return opened.address if is_of_a_host(opened.address) else ""
 
 
@@ -268,7 +270,7 @@ async def from_here(host: FleetHost, address: str, port: int) -> str:
 async def _between(source: FleetHost, target: FleetHost, address: str, port: int) -> str:
     """Try a port of a host from another one; return the way where that is closed, or ""."""
     far = target.host.contact or address
-    order = Reach(far, port, CONNECT_S)
+    order = Reach(0, far, port, CONNECT_S)
     reached: Reached | None = await source.ask_agent(order, ANSWER_S) if port else None
     if not reached or not reached.error:
         return ""

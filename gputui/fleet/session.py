@@ -11,22 +11,25 @@ import contextlib
 import subprocess
 import time
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any, NoReturn, Protocol
 
 from gputui.errors import ProtocolError
 from gputui.fleet.stages import FleetSettings, Stages
 from gputui.model.bounds import LAST_LINES, Line, Moment, Name
-from gputui.model.examination import ExaminedHost
 from gputui.model.hosts import Host
 from gputui.process.background import together
 from gputui.process.child import Child
 from gputui.protocol.agent import (
     AgentEnding,
+    Claimed,
+    ClaimGpus,
     Configure,
     Examine,
     Facts,
     FromAgent,
+    HostExamined,
     KeepLease,
     Listen,
     Listening,
@@ -35,11 +38,12 @@ from gputui.protocol.agent import (
     Reach,
     Reached,
     Shutdown,
+    StandInLine,
     Telemetry,
     ToAgent,
 )
 from gputui.protocol.programs import FolderTaken, InputTaken, ProgramOutput, SendFolder
-from gputui.protocol.shared import LogLines
+from gputui.protocol.shared import LogLines, Numbered
 from gputui.protocol.streams import ByteStream, SocketStream
 from gputui.protocol.typed_codec import TypedChannel
 
@@ -53,20 +57,18 @@ OUTPUT_COUNTS = 1 / 8
 it."""
 END_S = 5.0
 """How long past its own grace an agent that is to end is waited for."""
-READINGS = (
-    Pong,
-    Reached,
-    Listening,
-    FolderTaken,
-    ExaminedHost,
-    Telemetry,
-    LogLines,
-    ProgramOutput,
-    InputTaken,
-)
+READINGS = (Pong, Numbered, Telemetry, LogLines, ProgramOutput, InputTaken)
 """What comes all the time; everything else an agent reports is an event, or makes one."""
-Order = Reach | Listen | SendFolder | Examine
-Answer = Reached | Listening | FolderTaken | ExaminedHost
+Order = Reach | Listen | SendFolder | Examine | ClaimGpus | StandInLine
+ANSWERS: dict[type, type] = {
+    Reach: Reached,
+    Listen: Listening,
+    SendFolder: FolderTaken,
+    Examine: HostExamined,
+    ClaimGpus: Claimed,
+    StandInLine: Claimed,
+}
+"""Order → what answers it."""
 EVENTS_AT_ONCE = 2_000
 EVENTS_PER_S = 100
 """No agent may report more: all workers of a large host start, crash and start again within it, and
@@ -243,15 +245,21 @@ class AgentSession:
         self._received = received
         self._quiet = quiet
         self._facts: asyncio.Future[Facts] = asyncio.get_running_loop().create_future()
-        self._asked: dict[tuple[object, ...], asyncio.Future[Answer]] = {}
-        """Who waits for the agent's answer, by what was asked."""
+        self._numbers = count(1)
+        self._asked: dict[tuple[int, type], asyncio.Future[Numbered | None]] = {}
+        """Who waits for the agent's answer, by its number and type."""
         self._events_left: float = EVENTS_AT_ONCE
         self._event_at = 0.0
         self._ending: AgentEnding | None = None
 
     async def attend(self, making_ready: Coroutine[Any, Any, None]) -> NoReturn:
         """Make ready, read and ping, until the first of them fails with a HostError."""
-        await together(self._read(), self._ping(), making_ready)
+        try:
+            await together(self._read(), self._ping(), making_ready)
+        finally:
+            for answer in self._asked.values():
+                if not answer.done():
+                    answer.set_result(None)
         raise AssertionError("reading ends with an error only")
 
     async def configure(self, host: Host, **more: Any) -> Facts:
@@ -274,12 +282,15 @@ class AgentSession:
         return await self._facts
 
     async def ask(self, order: Order) -> Any:
-        """Ask the agent, and return its answer; the same is asked once."""
-        key = _asked(order)
-        if key not in self._asked:
-            self._asked[key] = asyncio.get_running_loop().create_future()
-            self.channel.send(order)
-        return await asyncio.shield(self._asked[key])
+        """Ask the agent, and return its answer; None where the session ends."""
+        order = replace(order, request=next(self._numbers))
+        key = order.request, ANSWERS[type(order)]
+        self._asked[key] = asyncio.get_running_loop().create_future()
+        self.channel.send(order)
+        try:
+            return await self._asked[key]
+        finally:
+            del self._asked[key]
 
     async def _read(self) -> NoReturn:
         """Handle the agent's messages until the stream ends."""
@@ -306,8 +317,9 @@ class AgentSession:
         match message:
             case Pong():
                 pass
-            case Reached() | Listening() | FolderTaken() | ExaminedHost():
-                if (asked := self._asked.pop(_asked(message), None)) is not None:
+            case Numbered(request=number):
+                asked = self._asked.get((number, type(message)))
+                if asked is not None and not asked.done():
                     asked.set_result(message)
             case AgentEnding():
                 self._ending = message
@@ -343,16 +355,3 @@ class AgentSession:
             held_up_s = time.monotonic() - due  # what held this process up is no host's silence
             self.heard_at = min(self.heard_at + held_up_s, time.monotonic())
         raise self.stages.error(f"no message for {quiet_s:.0f} s", transient=True)
-
-
-def _asked(message: Order | Answer) -> tuple[object, ...]:
-    """Return the key that an order and its answer have in common."""
-    match message:
-        case Reach() | Reached():
-            return message.host, message.port
-        case Listen() | Listening():
-            return (message.host,)
-        case SendFolder() | FolderTaken():
-            return message.run, message.start, "folder"
-        case _:
-            return (Examine,)

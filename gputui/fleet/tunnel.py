@@ -60,8 +60,8 @@ class Tunnel:
         if connection is not None:
             self.scheduler_port = await connection.forward_back(scheduler_port)
             await connection.forward_same(self.numbers, back=False)
-        opened: Listening = await session.ask(Listen(LOOPBACK, self.ports))
-        reached: Reached = await session.ask(Reach(LOOPBACK, self.scheduler_port, ANSWER_S))
+        opened: Listening = await session.ask(Listen(0, LOOPBACK, self.ports))
+        reached: Reached = await session.ask(Reach(0, LOOPBACK, self.scheduler_port, ANSWER_S))
         if problem := opened.error or reached.error:
             raise OSError(problem)
         if not await _answers(opened.port):

@@ -40,7 +40,7 @@ from gputui.protocol.programs import (
     StartProgram,
     ToProgram,
 )
-from gputui.protocol.shared import Delivery, LogLines
+from gputui.protocol.shared import Delivery, LogLines, Numbered
 
 MARKER = b"gputui-agent-stream-1"
 """The line that starts an agent's stream; what a login shell prints before it is skipped."""
@@ -87,7 +87,7 @@ class Credentials:
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class Reach(Numbered):
     """Try to open a TCP connection, to the scheduler or another host; answered by `Reached`."""
 
     host: Name
@@ -96,7 +96,7 @@ class Reach:
 
 
 @dataclass(frozen=True, slots=True)
-class Listen:
+class Listen(Numbered):
     """Open a port for a while, for others to try; answered by `Listening`."""
 
     host: Name
@@ -111,7 +111,7 @@ class StopListening:
 
 
 @dataclass(frozen=True, slots=True)
-class StandInLine:
+class StandInLine(Numbered):
     """Wait for `gpus` of these after everybody who waits already, answered by `Claimed`.
 
     For none, leave the line.
@@ -123,7 +123,7 @@ class StandInLine:
 
 
 @dataclass(frozen=True, slots=True)
-class ClaimGpus:
+class ClaimGpus(Numbered):
     """Claim all of these or none, for as long as the agent lives; answered by `Claimed`."""
 
     uuids: Devices[Name]
@@ -133,15 +133,15 @@ class ClaimGpus:
 
 
 @dataclass(frozen=True, slots=True)
-class EndClaims:
-    """End the processes of the agent's user that do nothing but hold these."""
+class EndClaims(Numbered):
+    """End the processes of the agent's user that do nothing but hold these; as `ClaimGpus`."""
 
     uuids: Devices[Name]
 
 
 @dataclass(frozen=True, slots=True)
-class ReleaseGpus:
-    """End claims of this agent."""
+class ReleaseGpus(Numbered):
+    """End claims of this agent; answered as `ClaimGpus`."""
 
     uuids: Devices[Name]
 
@@ -184,8 +184,8 @@ class FollowLogs:
 
 
 @dataclass(frozen=True, slots=True)
-class Examine:
-    """Examine the workers and the host; answered by `ExaminedHost` within some 2 s."""
+class Examine(Numbered):
+    """Examine the workers and the host; answered by `HostExamined` within some 2 s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,22 +304,18 @@ class Telemetry:
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class Reached(Numbered):
     """Whether a port could be reached; `error` is "" when it could."""
 
-    host: Name
-    port: Port
     error: Text
     local_address: Name = ""
     """This end of the connection, if it was made."""
 
 
 @dataclass(frozen=True, slots=True)
-class Listening:
+class Listening(Numbered):
     """The port that was opened; 0 with the `error` where none could be."""
 
-    host: Name
-    """As it was ordered."""
     port: Port
     error: Text = ""
     address: Name = ""
@@ -327,14 +323,21 @@ class Listening:
 
 
 @dataclass(frozen=True, slots=True)
-class Claimed:
-    """The answer to `ClaimGpus` and `StandInLine`; one that is not empty says what went wrong."""
+class Claimed(Numbered):
+    """The answer to what is asked about claims; one that is not empty says what went wrong."""
 
     held: Devices[Name] = ()
     """UUIDs that somebody else holds."""
     ahead: Few[Name] = ()
     """Users who wait and come first."""
     error: Text = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HostExamined(Numbered):
+    """What an agent found on its host."""
+
+    host: ExaminedHost
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,7 +405,7 @@ FromAgent = (
     | Listening
     | Claimed
     | ProcessEnded
-    | ExaminedHost
+    | HostExamined
     | WorkerStarted
     | WorkerReady
     | WorkerExited

@@ -121,7 +121,7 @@ class ProgramWaits:
 
 
 @dataclass(frozen=True, slots=True)
-class SendFolder:
+class SendFolder(Numbered):
     """Keep a piece of a packed folder for a run, which begins at this byte; none unpacks it.
 
     The folder goes with the run's last program on the host.
@@ -134,11 +134,9 @@ class SendFolder:
 
 
 @dataclass(frozen=True, slots=True)
-class FolderTaken:
-    """The piece that begins at this byte was kept, or the whole unpacked, unless for an error."""
+class FolderTaken(Numbered):
+    """The piece was kept, or the whole unpacked, unless for an error."""
 
-    run: Name
-    start: Number
     error: Text = ""
 
 

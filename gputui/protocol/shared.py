@@ -36,7 +36,7 @@ class Delivery(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Numbered:
-    """A request, or its answer, which has the same number."""
+    """A request, or its answer, which has the same number; whoever sends it fills it in."""
 
     request: Number
 

@@ -169,7 +169,7 @@ async def test_a_task_that_prints_100_mb_reaches_neither_the_protocol_nor_the_me
 
 async def test_reaching_says_why_a_port_cannot_be_reached(driver: Driver) -> None:
     await driver.connect()
-    driver.send(Reach("127.0.0.1", 1, 2.0))
+    driver.send(Reach(1, "127.0.0.1", 1, 2.0))
     reached = await driver.wait_for(Reached)
     assert "refused" in reached.error.lower()
 

@@ -11,7 +11,7 @@ import pytest
 
 from gputui.agent.examining import by_py_spy
 from gputui.model.examination import ExaminedHost
-from gputui.protocol.agent import Examine
+from gputui.protocol.agent import Examine, HostExamined
 from tests.agent.driving import Driver, client_of, control_group, joining, start_worker
 
 DUMP = """[{"thread_id": 9, "thread_name": null, "owns_gil": true, "frames": [
@@ -74,8 +74,8 @@ async def test_a_host_on_which_no_thread_can_start_is_examined_and_says_so(
         found = ExaminedHost("")
         async with asyncio.timeout(30):
             while not found.tasks_full:
-                driver.send(Examine())
-                found = await driver.wait_for(ExaminedHost)
+                driver.send(Examine(1))
+                found = (await driver.wait_for(HostExamined)).host
         assert found.tasks_full.endswith(" of 200")
         assert found.workers[0].answered
         del task

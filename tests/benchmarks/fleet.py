@@ -40,6 +40,7 @@ from gputui.process.procfs import TICKS_PER_S, process_stat
 from gputui.protocol.agent import (
     Examine,
     FromAgent,
+    HostExamined,
     Telemetry,
     ToAgent,
     WorkerReading,
@@ -127,7 +128,8 @@ class Agent(SimulatedAgent):
     def take(self, message: ToAgent) -> None:
         """Answer an examination as late, and with as many stacks, as an agent of busy workers."""
         if isinstance(message, Examine):
-            self._later(EXAMINING_S, lambda: self.say(self.examined()))
+            examined = HostExamined(message.request, self.examined())
+            self._later(EXAMINING_S, lambda: self.say(examined))
         else:
             super().take(message)
 

@@ -67,10 +67,10 @@ def play() -> None:
                 return
             case Ping(number) if not wishes.get("deaf"):
                 say(Pong(number))
-            case Listen(host):
-                say(Listening(host, 0))
-            case Reach(host, port):
-                say(Reached(host, port, wishes.get("unreachable", "")))
+            case Listen(number):
+                say(Listening(number, 0))
+            case Reach(number):
+                say(Reached(number, wishes.get("unreachable", "")))
 
 
 def facts(changed: dict) -> Facts:

@@ -32,10 +32,13 @@ class Box:
 
     def agent(self, host: Host) -> tuple[HostClaims, Callable[[], None]]:
         configure = Configure("id", self.name, 10.0, 1.0, ())
-        claims: HostClaims
         environ = {"GPUTUI_CLAIMS": str(self.folder)}
-        held = HeldClaims(environ, configure, {}, lambda said: claims.answered(said))  # type: ignore[arg-type]
-        claims = HostClaims(host, held.carry_out)  # type: ignore[arg-type]
+        held = HeldClaims(environ, configure, {}, print)
+
+        async def ask(order: Any, bound_s: float) -> Claimed:
+            return held.carry_out(order)
+
+        claims = HostClaims(host, held.carry_out, ask)  # type: ignore[arg-type]
 
         def read() -> None:
             mine = held.claims
@@ -193,4 +196,4 @@ async def test_an_answer_of_an_agent_that_is_lost_releases_the_others(boxes: lis
 
 
 async def refusing(*_: object) -> Claimed:
-    return Claimed(error="its agent ended")
+    return Claimed(0, error="its agent ended")

@@ -282,10 +282,10 @@ def listen() -> None:
                 match decode(line, ToAgent):
                     case Ping(number):
                         say(Pong(number))
-                    case Listen(host):
-                        say(Listening(host, 0))
-                    case Reach(host, port):
-                        say(Reached(host, port, ""))
+                    case Listen(number):
+                        say(Listening(number, 0))
+                    case Reach(number):
+                        say(Reached(number, ""))
                     case Shutdown():
                         break
     os._exit(0)
