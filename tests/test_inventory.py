@@ -110,7 +110,7 @@ ERRORS = {
 MESSAGES = {
     "agent": (
         "Configure KnowFrontends Credentials Reach StartWorkers StopWorkers "
-        "RestartWorkers FollowLogs Ping Shutdown Pong RunningWorker Facts WorkerReading "
+        "RestartWorkers FollowLogs Ping Shutdown Pong Facts WorkerReading "
         "Telemetry Reached WorkerStarted WorkerReady WorkerExited Trouble "
         "AgentEnding"
     ),

@@ -65,7 +65,9 @@ class Programs:
     ) -> None:
         self._scratch = scratch
         self._unpacking = asyncio.Lock()
-        self._environ = _user_environment(environ)
+        path = f"{Path(sys.executable).parent}{os.pathsep}{environ.get('PATH', os.defpath)}"
+        self._environ = {**environ, "PATH": path, "PYTHONUNBUFFERED": "1"}
+        """The host's, as a program expects it: its own Python leads PATH."""
         self._send = send
         self._programs: dict[str, Program] = {}
         self._tasks = Background(self._failed)
@@ -417,9 +419,3 @@ def _reaches(pid: int, limit: int) -> bool:
 def _set_size(terminal: int, rows: int, columns: int) -> None:
     size = struct.pack("HHHH", min(rows, 2**15), min(columns, 2**15), 0, 0)
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, size)
-
-
-def _user_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the host's environment as a program expects it: its own Python leads PATH."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{environ.get('PATH', os.defpath)}"
-    return {**environ, "PATH": path, "PYTHONUNBUFFERED": "1"}

@@ -25,7 +25,6 @@ from gputui.protocol.agent import (
     Credentials,
     FollowLogs,
     FromAgent,
-    RunningWorker,
     StartWorkers,
     Trouble,
     WorkerExited,
@@ -173,10 +172,10 @@ class Workers:
         """Return the pids of the workers that have a process."""
         return {name: each.pid for name, each in self._workers.items() if each.pid is not None}
 
-    def running(self) -> tuple[RunningWorker, ...]:
+    def running(self) -> tuple[WorkerStarted, ...]:
         """Return the workers that run or will by themselves, for a head that connects again."""
         return tuple(
-            RunningWorker(name, each.pid, each.restarts)
+            WorkerStarted(name, each.pid, each.restarts)
             for name, each in self._workers.items()
             if not each.crash_loop
         )

@@ -39,7 +39,6 @@ from gputui.protocol.agent import (
     Reach,
     Reached,
     RestartWorkers,
-    RunningWorker,
     Shutdown,
     StartWorkers,
     StopWorkers,
@@ -302,7 +301,7 @@ class SimulatedAgent:
             disk_free_bytes=2**40,
             devices=tuple(gpu.read(self.rng) for gpu in self.gpus),
             cuda_visible_devices=None,
-            running=tuple(RunningWorker(w.name, w.pid, w.restarts) for w in self.workers.values()),
+            running=tuple(WorkerStarted(w.name, w.pid, w.restarts) for w in self.workers.values()),
         )
 
     def telemetry(self) -> Telemetry:

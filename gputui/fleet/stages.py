@@ -132,8 +132,9 @@ class Stages:
         self.current = state
         self._entered(state, "")
         self._late, self._hint = late, hint
-        usual_s = self._connect_s if state is HostState.CONNECTING else self.timeout_s
-        self._bound_s = bound_s or usual_s
+        self._bound_s = bound_s or (
+            self._connect_s if state is HostState.CONNECTING else self.timeout_s
+        )
         try:
             async with asyncio.timeout(self._bound_s) as self._timeout:
                 yield

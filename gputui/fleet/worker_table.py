@@ -98,8 +98,9 @@ class WorkerTable:
     @property
     def starting(self) -> frozenset[str]:
         """The workers whose processes have not registered with the scheduler yet."""
-        starting = WorkerState.STARTING
-        return frozenset(name for name, each in self._workers.items() if each.state is starting)
+        return frozenset(
+            name for name, worker in self._workers.items() if worker.state is WorkerState.STARTING
+        )
 
     @property
     def leaving(self) -> frozenset[str]:

@@ -242,12 +242,12 @@ class Pong:
 
 
 @dataclass(frozen=True, slots=True)
-class RunningWorker:
-    """A worker that an agent already has when a head connects again."""
+class WorkerStarted:
+    """A worker's process was forked, now or before a head connected again."""
 
     name: Name
     pid: Pid | None
-    """None while it is between two processes: one ended, and the next is due or being forked."""
+    """None, among facts, between two processes: one ended, and the next is due or being forked."""
     restarts: Restarts
 
 
@@ -269,7 +269,7 @@ class Facts:
     disk_free_bytes: Bytes
     devices: Devices[DeviceReading]
     cuda_visible_devices: Line | None
-    running: Many[RunningWorker]
+    running: Many[WorkerStarted]
     warnings: Few[Line] = ()
     gpus_known: bool = True
     """Whether NVML has said which GPUs there are, or that there can be none."""
@@ -345,15 +345,6 @@ class ProcessEnded:
     """A process has ended whose GPUs were claimed for it; they are released."""
 
     pid: Pid
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerStarted:
-    """A worker's process was forked."""
-
-    name: Name
-    pid: Pid
-    restarts: Restarts
 
 
 @dataclass(frozen=True, slots=True)

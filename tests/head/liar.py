@@ -28,7 +28,6 @@ from gputui.protocol.agent import (
     Pong,
     Reach,
     Reached,
-    RunningWorker,
     Shutdown,
     Telemetry,
     ToAgent,
@@ -36,6 +35,7 @@ from gputui.protocol.agent import (
     WorkerExited,
     WorkerReading,
     WorkerReady,
+    WorkerStarted,
 )
 from gputui.protocol.shared import LogLines
 from gputui.protocol.streams import deflating
@@ -136,7 +136,7 @@ def an_old_python_in_later_facts() -> None:
 
 def restarts_without_number() -> None:
     become_ready()
-    say(replace(facts(OWN_GPU), running=(RunningWorker(f"{NAME}:gpu0", 1, 10**15),)))
+    say(replace(facts(OWN_GPU), running=(WorkerStarted(f"{NAME}:gpu0", 1, 10**15),)))
 
 
 def an_absurd_reading() -> None:

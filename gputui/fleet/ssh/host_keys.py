@@ -241,7 +241,7 @@ class HostKeys:
         if verdict in (Verdict.CHANGED, Verdict.REVOKED):
             if self._strict == "false":
                 return False
-            raise self._revoked(shown) if verdict is Verdict.REVOKED else self._changed(shown)
+            raise self._changed(shown, verdict)
         by_address = await self._by_address(shown, address)
         names = [self._with_port(address)] if by_address is Verdict.NEW else []
         if verdict is Verdict.NEW and not await self._is_known_without_port(shown):
@@ -267,7 +267,8 @@ class HostKeys:
                 file.flush()
                 return [*self._found[name], *await find([file.name], name)]
         except (OSError, ValueError) as error:
-            raise self._unusable(error) from error
+            reason = f"the SSH configuration: {error}"
+            raise self._stages.error(reason, CONFIGURATION_HINT) from error
 
     async def _by_command(self, name: str, why: str, shown: Shown | None) -> str:
         """Return the output of KnownHostsCommand; raises ValueError. Source: ssh_config(5)."""
@@ -321,13 +322,11 @@ class HostKeys:
     def _with_port(self, host: str) -> str:
         return known_name(host, self._configuration.port)
 
-    def _unusable(self, error: Exception) -> HostError:
-        return self._stages.error(f"the SSH configuration: {error}", CONFIGURATION_HINT)
-
-    def _revoked(self, shown: Shown) -> HostError:
-        return self._stages.error(f"the host key of {self.name} is revoked: {shown.fingerprint}")
-
-    def _changed(self, shown: Shown) -> HostError:
+    def _changed(self, shown: Shown, verdict: Verdict) -> HostError:
+        """Describe a key that is not the one on record, or is revoked."""
+        if verdict is Verdict.REVOKED:
+            reason = f"the host key of {self.name} is revoked: {shown.fingerprint}"
+            return self._stages.error(reason)
         known = " or ".join(path for path in self._files if Path(path).exists()) or "the system"
         file = next(iter(self._files), "~/.ssh/known_hosts")
         forget = shlex.join(("ssh-keygen", "-R", self.name, "-f", file))

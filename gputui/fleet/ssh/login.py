@@ -258,8 +258,7 @@ class Login(asyncssh.SSHClient):
     @property
     def heard_version(self) -> bool:
         """Whether the server has sent its SSH version."""
-        connection = self._connection
-        return connection is not None and bool(connection.get_extra_info("server_version"))
+        return bool(self._connection and self._connection.get_extra_info("server_version"))
 
     def connection_made(self, conn: asyncssh.SSHClientConnection) -> None:
         """Have the host key checked between the key exchange and the login.
