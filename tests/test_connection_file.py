@@ -47,7 +47,7 @@ def test_a_free_name_is_free_while_others_look_which_clusters_run(folder: Path) 
 
 def published(name: str, cluster_id: str) -> NameLock:
     lock = NameLock(name, cluster_id)
-    lock.publish(ConnectionFile(name, cluster_id, os.getpid(), "/x.sock", 1.5, "0.1.0"))
+    lock.publish(ConnectionFile(name, cluster_id, os.getpid(), 1.5, "/x.sock", "0.1.0"))
     return lock
 
 
@@ -71,7 +71,7 @@ def dies(folder: Path, says_more: bool) -> None:
     lock = NameLock("lab", "0123456789abcdef")
     socket.socket(socket.AF_UNIX).bind(str(folder / "0123456789abcdef.sock"))
     if says_more:
-        lock.publish(ConnectionFile("lab", "0123456789abcdef", 1, "/x.sock", 1.5, "0.1.0"))
+        lock.publish(ConnectionFile("lab", "0123456789abcdef", 1, 1.5, "/x.sock", "0.1.0"))
     os.kill(os.getpid(), signal.SIGKILL)
 
 

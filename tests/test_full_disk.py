@@ -175,7 +175,7 @@ def test_a_pack_goes_where_there_is_room_and_leaves_no_draft(disk: Disk) -> None
 
 def test_a_cluster_is_found_though_the_disk_filled_up_after_it_took_its_name(disk: Disk) -> None:
     lock = NameLock("lab", "id")
-    started = ConnectionFile("lab", "id", os.getpid(), "/x.sock", 1.5, "0")
+    started = ConnectionFile("lab", "id", os.getpid(), 1.5, "/x.sock", "0")
     lock.publish(started)
     disk.fail_at(0, stays_full=True)
     with pytest.raises(HeadError, match="No space left on device"):

@@ -212,7 +212,7 @@ def test_every_name_for_python_is_there(module: str) -> None:
 
 
 def test_every_json_field_is_there(tmp_path: Path) -> None:
-    cluster = ConnectionFile("lab", "id", 1, str(tmp_path / "no.sock"), 1.5, gputui.__version__)
+    cluster = ConnectionFile("lab", "id", 1, 1.5, str(tmp_path / "no.sock"), gputui.__version__)
     row = asyncio.run(clusters._describe(cluster))
     assert row is not None and lost(JSON_FIELDS["ls"], row) == []
     assert lost(JSON_FIELDS["presets"], preset_object(presets.get("svd"))) == []

@@ -23,7 +23,6 @@ from typing import NoReturn
 from gputui.agent.agent_socket import AgentSocket
 from gputui.engine import dask_settings
 from gputui.process import lifetime
-from gputui.protocol.agent import Credentials
 from gputui.protocol.codec import decode, encode
 from gputui.protocol.forking import (
     Forked,
@@ -33,6 +32,7 @@ from gputui.protocol.forking import (
     Imported,
     ToForkserver,
 )
+from gputui.protocol.shared import Credentials
 
 READ_BYTES = 2**16
 

@@ -39,7 +39,6 @@ from gputui.protocol.agent import (
     AgentEnding,
     ClaimGpus,
     Configure,
-    Credentials,
     EndClaims,
     Examine,
     FollowLogs,
@@ -71,6 +70,7 @@ from gputui.protocol.programs import (
     SignalProgram,
     StartProgram,
 )
+from gputui.protocol.shared import Credentials
 from gputui.protocol.streams import SocketStream
 
 LEASE_GRACE_S = 2.0

@@ -22,7 +22,6 @@ from gputui.process.cgroups import Cgroups
 from gputui.process.child import PipeLines
 from gputui.process.lifetime import Handle, end_children, start_problem
 from gputui.protocol.agent import (
-    Credentials,
     FollowLogs,
     FromAgent,
     StartWorkers,
@@ -42,6 +41,7 @@ from gputui.protocol.forking import (
     WorkerEnding,
     WorkerReport,
 )
+from gputui.protocol.shared import Credentials
 
 LOOK_S = 0.2
 """How often the workers' memory is read."""

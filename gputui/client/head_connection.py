@@ -262,4 +262,5 @@ def security(connection: HeadConnection) -> Any:
     """Return the cluster's TLS for a Dask client, its `Security`; imports distributed."""
     from gputui.engine import tls
 
-    return tls.security(connection.attached.certificate_pem, connection.attached.key_pem)
+    credentials = connection.attached.credentials
+    return tls.security(credentials.certificate_pem, credentials.key_pem)

@@ -33,7 +33,6 @@ from gputui.model.snapshot import (
 )
 from gputui.process.background import Background, words
 from gputui.protocol.agent import (
-    Credentials,
     Facts,
     FollowLogs,
     FromAgent,
@@ -46,7 +45,7 @@ from gputui.protocol.agent import (
     WorkerStarted,
 )
 from gputui.protocol.programs import InputTaken, ProgramExited, ProgramOutput, ProgramStarted
-from gputui.protocol.shared import LogLines
+from gputui.protocol.shared import Credentials, LogLines
 
 START_WATCH_S = 1.0
 REST = 4

@@ -40,7 +40,6 @@ from gputui.head.server import FrontendConnection, FrontendServer
 from gputui.model.hosts import parse_hosts
 from gputui.model.snapshot import ClusterState, Session, Severity, Snapshot, TaskSpan
 from gputui.process.background import RETRY_S, Background, within, words
-from gputui.protocol.agent import Credentials
 from gputui.protocol.connection_file import ConnectionFile, NameLock
 from gputui.protocol.frontend import (
     Attached,
@@ -52,6 +51,7 @@ from gputui.protocol.frontend import (
 )
 from gputui.protocol.programs import is_program
 from gputui.protocol.scheduler import Counts, Remove, RetiredByClient, SchedulerStarted
+from gputui.protocol.shared import Credentials
 from gputui.protocol.starter import ConfigureHead
 from gputui.version import __version__
 
@@ -262,11 +262,9 @@ class Head:
             cluster_id=self.cluster_id,
             pid=os.getpid(),
             address=self.scheduler.address,
-            certificate_pem=self._credentials.certificate_pem,
-            key_pem=self._credentials.key_pem,
+            credentials=self._credentials,
             hosts_source=self.config.hosts_source,
             started_at=self.started_at,
-            dask_config_json=self._credentials.dask_config_json,
             dashboard=self.scheduler.dashboard,
             metrics=self.metrics.url,
             python=sys.executable,

@@ -27,7 +27,6 @@ from gputui.process.background import Background, words
 from gputui.process.child import Child
 from gputui.process.procfs import CpuMeter, catches, process_stat
 from gputui.process.search_path import own_python
-from gputui.protocol.agent import Credentials
 from gputui.protocol.channel import TRUSTED_LINE_BYTES
 from gputui.protocol.scheduler import (
     ConfigureScheduler,
@@ -40,7 +39,7 @@ from gputui.protocol.scheduler import (
     StopScheduler,
     ToScheduler,
 )
-from gputui.protocol.shared import DUMP_SIGNAL
+from gputui.protocol.shared import DUMP_SIGNAL, Credentials
 from gputui.protocol.starter import ConfigureHead
 from gputui.protocol.typed_codec import TypedChannel
 
@@ -132,9 +131,7 @@ class SchedulerProcess:
             ConfigureScheduler(
                 host=self._host,
                 port=self._port,
-                certificate_pem=credentials.certificate_pem,
-                key_pem=credentials.key_pem,
-                dask_config_json=credentials.dask_config_json,
+                credentials=credentials,
                 report_interval_s=REPORT_INTERVAL_S,
                 scratch=str(scheduler_scratch_folder(self._config.cluster_id)),
                 dashboard_address=self._config.dashboard_address,

@@ -12,7 +12,6 @@ from gputui.model.bounds import (
     CpuPercent,
     Cpus,
     Devices,
-    Document,
     Few,
     Line,
     Many,
@@ -40,7 +39,7 @@ from gputui.protocol.programs import (
     StartProgram,
     ToProgram,
 )
-from gputui.protocol.shared import Delivery, LogLines, Numbered
+from gputui.protocol.shared import Credentials, Delivery, LogLines, Numbered
 
 MARKER = b"gputui-agent-stream-1"
 """The line that starts an agent's stream; what a login shell prints before it is skipped."""
@@ -75,15 +74,6 @@ class KnowFrontends:
     """Count these processes of this host, and their children, as the cluster's own."""
 
     pids: Many[Pid]
-
-
-@dataclass(frozen=True, slots=True)
-class Credentials:
-    """Workers' credentials: TLS material (PEM text) and Dask's configuration (JSON)."""
-
-    certificate_pem: Document
-    key_pem: Document
-    dask_config_json: Document
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from gputui.errors import HeadError, UsageError
 from gputui.folders import locked_file, runtime_folder, scheduler_scratch_folder
 from gputui.model.bounds import LAST_MOMENT
 from gputui.protocol.codec import hints_of, inward
+from gputui.protocol.shared import RunningCluster
 from gputui.version import __version__
 
 MAX_NAME_BYTES = 100
@@ -31,20 +32,12 @@ ROOM_BYTES = 8192
 
 
 @dataclass(frozen=True, slots=True)
-class ConnectionFile:
+class ConnectionFile(RunningCluster):
     """A running cluster, as its connection file describes it."""
 
-    name: str
-    cluster_id: str
-    pid: int
     socket: str
     """The path of its server; "" before that is open."""
-    started_at: float
     version: str
-    hosts_source: str = ""
-    """The absolute path of its hosts file, or ""."""
-    address: str = ""
-    """`tls://host:port` of the scheduler, "" before it listens."""
 
 
 class NameLock:
@@ -61,7 +54,7 @@ class NameLock:
             _sweep(folder)
             self.name, self._path, self._descriptor = _first_free(folder, names)
         # What is to be swept should this process be killed before it says more.
-        started = ConnectionFile(self.name, cluster_id, os.getpid(), "", time.time(), __version__)
+        started = ConnectionFile(self.name, cluster_id, os.getpid(), time.time(), "", __version__)
         try:
             self.publish(started)
         except HeadError:

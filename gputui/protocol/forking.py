@@ -20,7 +20,7 @@ from gputui.model.bounds import (
 )
 from gputui.model.examination import ThreadStack, Transfers
 from gputui.model.plan import WorkerSpec
-from gputui.protocol.agent import Credentials
+from gputui.protocol.shared import Credentials
 
 CANNOT_LISTEN = "it cannot listen on "
 """How the last line of a worker begins that could not; another try does not help."""

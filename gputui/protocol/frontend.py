@@ -18,11 +18,9 @@ from gputui.model.bounds import (
     Few,
     Fleet,
     Line,
-    Moment,
     Name,
     Number,
     Options,
-    Pid,
     SignedNumber,
     SmallNumber,
 )
@@ -39,7 +37,14 @@ from gputui.protocol.programs import (
     RunPrograms,
     ToProgram,
 )
-from gputui.protocol.shared import Delivery, LogLines, Numbered, Refused
+from gputui.protocol.shared import (
+    Credentials,
+    Delivery,
+    LogLines,
+    Numbered,
+    Refused,
+    RunningCluster,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,20 +215,13 @@ FromFrontend = Request | Attach | ReportRun | SubscribeLogs | Answer | ToProgram
 
 
 @dataclass(frozen=True, slots=True)
-class Attached:
-    """The first message to a frontend: the cluster, its address, and TLS material for `Client`."""
+class Attached(RunningCluster):
+    """The first message to a frontend: the cluster, and the credentials for `Client`.
 
-    name: Name
-    cluster_id: Name
-    pid: Pid
-    address: Name
-    """`tls://host:port`, "" while the scheduler starts (then `SchedulerReady` follows)."""
-    certificate_pem: Document
-    key_pem: Document
-    hosts_source: Line
-    """The absolute path of the hosts file, or ""."""
-    started_at: Moment
-    dask_config_json: Document = "{}"
+    Without an address `SchedulerReady` follows.
+    """
+
+    credentials: Credentials
     dashboard: Name = ""
     """The URL of Dask's dashboard, where one is served."""
     metrics: Name = ""

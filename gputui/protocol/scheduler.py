@@ -18,7 +18,7 @@ from gputui.model.bounds import (
 )
 from gputui.model.snapshot import TaskGroupStatus, TaskSpan
 from gputui.model.usage import Moved
-from gputui.protocol.shared import Delivery, Numbered
+from gputui.protocol.shared import Credentials, Delivery, Numbered
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +28,7 @@ class ConfigureScheduler:
     host: Name
     """The address to listen on."""
     port: Port
-    certificate_pem: Document
-    key_pem: Document
-    dask_config_json: Document
+    credentials: Credentials
     report_interval_s: Seconds
     scratch: Line
     """A folder that it may make for files which clients upload; the head removes it."""

@@ -4,7 +4,7 @@ Each class of message says how; one without a `delivery` of its own is state.
 """
 
 import signal
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import ClassVar
 
@@ -15,6 +15,7 @@ from gputui.model.bounds import (
     Moment,
     Name,
     Number,
+    Pid,
 )
 
 ASK_SIGNAL = signal.SIGRTMIN + 12
@@ -39,6 +40,30 @@ class Numbered:
     """A request, or its answer, which has the same number; whoever sends it fills it in."""
 
     request: Number
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What joins a cluster: TLS material (PEM text), and Dask's configuration (JSON)."""
+
+    certificate_pem: Document
+    key_pem: Document
+    dask_config_json: Document
+
+
+@dataclass(frozen=True, slots=True)
+class RunningCluster:
+    """What a cluster says of itself, in its connection file and to frontends."""
+
+    name: Name
+    cluster_id: Name
+    pid: Pid
+    """Of its head."""
+    started_at: Moment
+    hosts_source: Line = field(default="", kw_only=True)
+    """The absolute path of its hosts file, or ""."""
+    address: Name = field(default="", kw_only=True)
+    """`tls://host:port` of the scheduler, "" before it listens."""
 
 
 @dataclass(frozen=True, slots=True)

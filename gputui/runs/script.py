@@ -109,7 +109,7 @@ def _attached(socket: str) -> Attached:
 
     with ThreadPoolExecutor(1) as thread:  # a loop may run in this one
         attached = thread.submit(asyncio.run, attach()).result()
-    dask_settings.apply(attached.dask_config_json)
+    dask_settings.apply(attached.credentials.dask_config_json)
     return attached
 
 
@@ -123,8 +123,8 @@ def security(info: Mapping[str, Any]) -> Any:
         return None
     from gputui.engine import tls
 
-    attached = _attached(socket)
-    return tls.security(attached.certificate_pem, attached.key_pem)
+    credentials = _attached(socket).credentials
+    return tls.security(credentials.certificate_pem, credentials.key_pem)
 
 
 async def dask_setup(client: Any) -> None:

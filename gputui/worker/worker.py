@@ -27,9 +27,9 @@ from gputui.process.background import Shared
 from gputui.process.child import signal_name
 from gputui.process.lifetime import END_SIGNALS, forks_have_own_signals
 from gputui.process.search_path import add_task_path
-from gputui.protocol.agent import Credentials
 from gputui.protocol.codec import encode
 from gputui.protocol.forking import CANNOT_LISTEN, ForkWorker, WorkerEnding, WorkerReport
+from gputui.protocol.shared import Credentials
 from gputui.worker.device import Device
 from gputui.worker.stacks import answer_agent
 from gputui.worker.transfers import comm as transfers

@@ -15,7 +15,7 @@ import pytest
 from gputui.agent.gpu.watch import DeviceWatch
 from gputui.engine.tls import security
 from gputui.head.scheduler_process import make_certificate
-from gputui.protocol.agent import Credentials
+from gputui.protocol.shared import Credentials
 from tests.agent.driving import Driver, Scheduler, start_worker
 from tests.processes import processes_of
 

@@ -60,7 +60,7 @@ def test_running_clusters_are_completed(
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     lock = NameLock("lab", "id")
-    lock.publish(ConnectionFile("lab", "id", os.getpid(), "/x.sock", 1.5, "0.1.0"))
+    lock.publish(ConnectionFile("lab", "id", os.getpid(), 1.5, "/x.sock", "0.1.0"))
     try:
         assert completed(line, tmp_path) == ["plain,lab"]
     finally:
@@ -111,7 +111,7 @@ def test_tab_completes_in_the_shell_itself(
     }
     words, teach = INTERACTIVE[shell]
     lock = NameLock("lab", "id")
-    lock.publish(ConnectionFile("lab", "id", os.getpid(), "/x.sock", 1.5, "0.1.0"))
+    lock.publish(ConnectionFile("lab", "id", os.getpid(), 1.5, "/x.sock", "0.1.0"))
     terminal = Emulated.start(path, *words.split(), env=env, cells=(100, 30))
     try:
         terminal.type(f"cd {tmp_path}; {teach}; echo re''ady\r".encode())

@@ -17,6 +17,7 @@ from gputui.errors import HeadError, UsageError
 from gputui.protocol.codec import encode
 from gputui.protocol.connection_file import ConnectionFile, NameLock
 from gputui.protocol.frontend import Attached
+from gputui.protocol.shared import Credentials
 
 Words = tuple[str, ...]
 
@@ -38,7 +39,7 @@ def test_any_other_word_is_a_cluster_here(name: str) -> None:
 
 def test_a_cluster_that_runs_here_is_meant_first() -> None:
     lock = NameLock("me@login", "id")
-    lock.publish(ConnectionFile("me@login", "id", os.getpid(), "/x.sock", 1.5, "0.1.0"))
+    lock.publish(ConnectionFile("me@login", "id", os.getpid(), 1.5, "/x.sock", "0.1.0"))
     assert remote_head("me@login") is None
     lock.release()
 
@@ -65,7 +66,8 @@ def test_this_machine_without_a_user_is_no_other_one() -> None:
 async def test_a_cluster_of_another_python_or_dask_is_shown_and_a_run_is_told_what_mends_it(
     tmp_path: Path, there: dict[str, Any], refused: Words, shown: Words, said: str
 ) -> None:
-    place = ("lab", "id", 7, "tls://10.0.0.1:8786", "", "", "", 1.5)
+    place = ("lab", "id", 7, 1.5, Credentials("", "", "{}"))
+    there["address"] = "tls://10.0.0.1:8786"
 
     async def head(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(encode(Attached(*place, python="/opt/py/bin/python", **there)))

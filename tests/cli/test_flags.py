@@ -71,7 +71,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     Path("hosts.txt").write_text("localhost gpus=none workers=2")
     Path("mine.py").write_text("print(1)")
     lock = NameLock("there", "id")
-    lock.publish(ConnectionFile("there", "id", os.getpid(), "head.sock", 0.0, "0"))
+    lock.publish(ConnectionFile("there", "id", os.getpid(), 0.0, "head.sock", "0"))
     yield
     lock.release()
 

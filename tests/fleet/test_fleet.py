@@ -10,7 +10,6 @@ from gputui.model.hosts import Host
 from gputui.model.readings import DeviceReading, HostReading
 from gputui.model.snapshot import AWAY, HostState, WorkerState
 from gputui.protocol.agent import (
-    Credentials,
     FromAgent,
     KeepLease,
     Ping,
@@ -20,7 +19,7 @@ from gputui.protocol.agent import (
     WorkerExited,
     WorkerReady,
 )
-from gputui.protocol.shared import LogLines
+from gputui.protocol.shared import Credentials, LogLines
 from tests.fleet.simulated import SimulatedFleet
 
 Begin = Callable[..., SimulatedFleet]

@@ -14,13 +14,10 @@ from gputui.protocol.scheduler import ConfigureScheduler
 
 
 def configured(folder: Path, address: str) -> ConfigureScheduler:
-    made = make_certificate()
     return ConfigureScheduler(
         "127.0.0.1",
         0,
-        made.certificate_pem,
-        made.key_pem,
-        "{}",
+        make_certificate(),
         1.0,
         str(folder / "scratch"),
         dashboard_address=address,

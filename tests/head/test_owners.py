@@ -101,8 +101,7 @@ def test_a_scheduler_whose_orders_cannot_be_read_ends_with_an_error_and_not_as_i
     runtime: Path,
 ) -> None:
     made = make_certificate()
-    pems = (made.certificate_pem, made.key_pem)
-    config = ConfigureScheduler("127.0.0.1", 0, *pems, "{}", 1.0, str(runtime / "scratch"))
+    config = ConfigureScheduler("127.0.0.1", 0, made, 1.0, str(runtime / "scratch"))
     with subprocess.Popen(
         [sys.executable, "-m", "gputui.head.scheduler"],
         stdin=subprocess.PIPE,

@@ -49,7 +49,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
     pems = (certificate.certificate_pem, certificate.key_pem)
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    config = ConfigureScheduler("127.0.0.1", 0, *pems, "{}", 1.0, str(scratch))
+    config = ConfigureScheduler("127.0.0.1", 0, certificate, 1.0, str(scratch))
     async with (
         Scheduler(config) as scheduler,
         Client(scheduler.address, security=security(*pems), asynchronous=True) as client,

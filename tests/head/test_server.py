@@ -11,10 +11,11 @@ from gputui.client.head_connection import HeadConnection
 from gputui.head.server import FrontendConnection, FrontendServer
 from gputui.model.snapshot import Session
 from gputui.protocol.frontend import HELLO, Attach, Attached, Done, Scale, SchedulerReady, Stopped
+from gputui.protocol.shared import Credentials
 from gputui.protocol.typed_codec import encode
 from tests.clusters import until
 
-ATTACHED = Attached("test", "id", 1, "", "", "", "", 0.0)
+ATTACHED = Attached("test", "id", 1, 0.0, Credentials("", "", "{}"))
 
 
 class Listener:

@@ -21,11 +21,11 @@ import psutil
 from gputui.demo.cluster import Demo
 from gputui.head.scheduler_process import make_certificate
 from gputui.protocol.agent import (
-    Credentials,
     Telemetry,
     WorkerReady,
     WorkerStarted,
 )
+from gputui.protocol.shared import Credentials
 from tests.processes import parent_of
 
 HOUR_S = 3600.0

@@ -77,7 +77,9 @@ async def attached(path: str) -> Attached:
 
 @pytest.mark.slow
 async def test_its_own_certificate_lets_a_client_in(cluster: Live) -> None:
-    own = tls.security(cluster.attached.certificate_pem, cluster.attached.key_pem)
+    own = tls.security(
+        cluster.attached.credentials.certificate_pem, cluster.attached.credentials.key_pem
+    )
     async with Client(cluster.attached.address, security=own, asynchronous=True) as client:
         assert await client.submit(sum, [1, 2]) == 3
 
@@ -90,7 +92,7 @@ async def test_a_client_without_tls_is_kept_out(cluster: Live) -> None:
 
 async def test_a_client_with_a_certificate_of_its_own_is_kept_out(cluster: Live) -> None:
     other = Security.temporary()
-    other.tls_ca_file = cluster.attached.certificate_pem
+    other.tls_ca_file = cluster.attached.credentials.certificate_pem
     with pytest.raises(OSError):
         await Client(cluster.attached.address, security=other, asynchronous=True, timeout=REFUSED_S)
 
@@ -179,7 +181,7 @@ def written(cluster: Live) -> list[Path]:
 
 def tells(data: bytes, cluster: Live) -> bool:
     """Return whether this has the cluster's key, or any."""
-    secret = cluster.attached.key_pem.splitlines()[1].encode()
+    secret = cluster.attached.credentials.key_pem.splitlines()[1].encode()
     return secret in data or b"PRIVATE KEY" in data
 
 

@@ -24,7 +24,7 @@ def head(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[NameLock, socket.soc
         own.listen()
         lock = NameLock("lab", "f00d")
         lock.publish(
-            ConnectionFile("lab", "f00d", os.getpid(), path, 0.0, "1", address="tls://h:1")
+            ConnectionFile("lab", "f00d", os.getpid(), 0.0, path, "1", address="tls://h:1")
         )
         yield lock, own
 

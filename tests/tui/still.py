@@ -21,7 +21,7 @@ from gputui.protocol.frontend import (
     SnapshotTaken,
     ToFrontend,
 )
-from gputui.protocol.shared import LogLines, Refused
+from gputui.protocol.shared import Credentials, LogLines, Refused
 from gputui.tui.app import ScreenApp
 from tests.tui.build import EPOCH, device, host, snapshot, worker
 
@@ -34,7 +34,9 @@ class StillLink:
 
     def __init__(self) -> None:
         self.where = ""
-        self.attached = Attached("lab", "id", 1, "tls://h:1", "", "", "", EPOCH)
+        self.attached = Attached(
+            "lab", "id", 1, EPOCH, Credentials("", "", "{}"), address="tls://h:1"
+        )
         self.asked: list[Request] = []
         self.sent: list[FromFrontend] = []
         self.reply: Reply | Refused = Done(0, "done")

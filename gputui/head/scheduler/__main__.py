@@ -57,7 +57,7 @@ async def _run(output_descriptor: int) -> None:
         handler.setLevel(logging.WARNING)  # the head logs who joins; clients ask for the rest
     # Agents that try whether they reach the port are no failed TLS handshakes to warn of.
     logging.getLogger("distributed.comm.tcp").setLevel(logging.ERROR)
-    dask_settings.apply(config.dask_config_json)
+    dask_settings.apply(config.credentials.dask_config_json)
     tls.guard_ports()
     raise_file_limit()
     try:

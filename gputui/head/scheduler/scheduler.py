@@ -99,7 +99,9 @@ class Scheduler(distributed.Scheduler):  # type: ignore[misc]
                 host=config.host,
                 port=config.port,
                 protocol="tls",
-                security=tls.security(config.certificate_pem, config.key_pem),
+                security=tls.security(
+                    config.credentials.certificate_pem, config.credentials.key_pem
+                ),
                 dashboard=self._serves_http,
                 dashboard_address=address or None,
                 local_directory=config.scratch,
