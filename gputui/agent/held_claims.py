@@ -54,7 +54,7 @@ class HeldClaims:
             self.problem = f"claims: {error}"
 
     def carry_out(self, order: StandInLine | ClaimGpus | ReleaseGpus | EndClaims) -> Claimed:
-        """Claim GPUs, release them or wait in line; return what came of it."""
+        """Claim GPUs, release them or wait in line; return the outcome."""
         if (claims := self.claims) is None:
             return Claimed(order.request, error=self.problem)
         try:

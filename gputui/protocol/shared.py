@@ -37,7 +37,7 @@ class Delivery(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Numbered:
-    """A request, or its answer, which has the same number; whoever sends it fills it in."""
+    """A request, or its answer, which has the same number; its sender fills it in."""
 
     request: Number
 
