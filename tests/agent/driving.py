@@ -67,19 +67,16 @@ class Driver:
             env=self.env,
             limit=2**24,
         )
-        assert self.relay.stdout
         assert await self.relay.stdout.readline() == MARKER + b"\n"
         head = self.cluster_id, "host", self.lease_s, self.interval_s
         self.send(Configure(*head, env=(), cluster=self.cluster))
         return await self.wait_for(Facts)
 
     def send(self, message: ToAgent) -> None:
-        assert self.relay.stdin
         self.relay.stdin.write(encode(message))
 
     async def wait_for(self, kind: type, fits: Callable[[Any], bool] = lambda message: True) -> Any:
         """Return the next message of a kind that fits, and keep the lease meanwhile."""
-        assert self.relay.stdout
         async with asyncio.timeout(self.bound_s):
             while line := await self.relay.stdout.readline():
                 message = decode(line, FromAgent)
@@ -91,7 +88,6 @@ class Driver:
         raise AssertionError(f"the stream ended before {kind.__name__}; seen {self.seen[-5:]}")
 
     async def end_of_stream(self) -> None:
-        assert self.relay.stdout
         async with asyncio.timeout(BOUND_S):
             while await self.relay.stdout.readline():
                 continue

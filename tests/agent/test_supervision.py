@@ -137,7 +137,6 @@ async def test_an_agent_is_as_large_after_thousands_of_readings_as_after_some(
             await driver.wait_for(Telemetry)
         driver.seen.clear()
         stat = process_stat(pid)
-        assert stat
         sizes.append(stat.rss_bytes)
     assert sizes[2] - sizes[1] < 2**19, sizes
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from gputui.agent.claims import Claims
 from gputui.agent.held_claims import HeldClaims
 from gputui.errors import ClusterError
 from gputui.fleet.claiming import HostClaims, hold
@@ -42,7 +41,6 @@ class Box:
 
         def read() -> None:
             mine = held.claims
-            assert isinstance(mine, Claims)
             seen, tickets = mine.seen(self.uuids), mine.tickets()
             before = [each for each in tickets if each.name < mine.ticket]
             claims.devices = tuple(

@@ -220,7 +220,6 @@ async def test_a_line_that_is_no_message_fails_that_host_alone(begin: Begin) -> 
     one = begin(2)
     await one.up(4)
     channel = one.agent("h1")._channel
-    assert channel
     channel.stream.write(b'["Telemetry",{"at":0.0,"host":{},"devices":[1],"workers":[]}]\n')
     await one.until(lambda: refused(one, "h1"))
     assert one.fleet.host_statuses[0].state is HostState.READY

@@ -33,7 +33,6 @@ async def test_a_host_waits_in_reaching_until_the_scheduler_is_known(reaching: R
 
 async def test_a_local_agent_is_out_of_reach_of_ctrl_c(reaching: Reaching) -> None:
     host = await reaching.end(reaching.begin_local())
-    assert host.facts
     assert os.getsid(host.facts.agent_pid) != os.getsid(0)
 
 
@@ -69,7 +68,6 @@ async def test_a_lost_host_says_when_the_lease_of_its_workers_is_over(
 ) -> None:
     reaching.configure(lease_s=0.2, ping_interval_s=0.1, reconnect_s=(60.0,))
     host = await reaching.end(reaching.begin_local())
-    assert host.facts
 
     async def no_way(host: Host, stages: object) -> NoReturn:
         raise HostError(host.name, S.PROBING, "no way there", transient=True)
@@ -88,7 +86,6 @@ async def test_what_is_sent_while_a_host_is_reached_never_comes_before_its_confi
     reaching: Reaching, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host = reaching.begin_local()
-    assert reaching.shared
     opening, sent = reaching.shared.open, []
 
     async def open_and_send(of: Host, stages: Stages) -> OpenedAgent:

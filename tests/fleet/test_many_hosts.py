@@ -107,5 +107,4 @@ async def test_hosts_that_are_off_hold_up_no_other(
 def pss_bytes(pid: int) -> int:
     """Return a process's proportional share of memory."""
     found = re.search(r"^Pss: +(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.M)
-    assert found
     return int(found[1]) * 1024

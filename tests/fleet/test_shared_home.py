@@ -50,7 +50,6 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 def said(process: "subprocess.Popen[str]") -> str:
-    assert process.stdout
     return str(json.loads(process.stdout.readline())["line"])
 
 

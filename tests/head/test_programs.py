@@ -36,9 +36,7 @@ async def ran(
     wait_s: float = 0.0,
 ) -> Placed:
     order = RunPrograms(0, run, Launch(argv, "/"), Wanted(gpus, wait_s=wait_s), per)
-    placed = await cluster.request(order)
-    assert isinstance(placed, Placed)
-    return placed
+    return await cluster.request(order)
 
 
 def python(code: str) -> tuple[str, str, str]:
@@ -83,7 +81,6 @@ async def test_a_head_that_watches_has_no_scheduler_until_the_first_worker(
     cluster = await clusters.start("localhost gpus=none workers=1", watch=True, workers=0)
     await cluster.request(AwaitWorkers(0, 0))
     await cluster.until(lambda: cluster.snapshot and cluster.snapshot.hosts[0].state.final)
-    assert cluster.snapshot
     assert cluster.snapshot.hosts[0].state is HostState.READY
     assert cluster.snapshot.state is ClusterState.WATCHING
     assert not cluster.snapshot.scheduler.pid

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gputui.model.snapshot import RunState, RunStatus
-from gputui.protocol.frontend import CancelRun, Done, StartRun
+from gputui.protocol.frontend import CancelRun, StartRun
 from gputui.runs import records
 from tests.clusters import Clusters, LiveCluster
 from tests.processes import nothing_left
@@ -27,9 +27,7 @@ endless = Preset("endless", "takes long", (), lasts)
 
 async def started(cluster: LiveCluster, preset: str, **parameters: str) -> str:
     await cluster.up(2)
-    done = await cluster.request(StartRun(0, preset, tuple(parameters.items())))
-    assert isinstance(done, Done)
-    return done.text
+    return (await cluster.request(StartRun(0, preset, tuple(parameters.items())))).text
 
 
 async def ended(cluster: LiveCluster, id: str) -> RunStatus:
@@ -37,7 +35,6 @@ async def ended(cluster: LiveCluster, id: str) -> RunStatus:
     found: list[RunStatus] = []
 
     def has_ended() -> object:
-        assert cluster.snapshot
         found[:] = [run for run in cluster.snapshot.runs if run.id == id and run.state.ended]
         return found
 
@@ -46,12 +43,10 @@ async def ended(cluster: LiveCluster, id: str) -> RunStatus:
 
 
 def state_of(cluster: LiveCluster, id: str) -> RunState | None:
-    assert cluster.snapshot
     return next((run.state for run in cluster.snapshot.runs if run.id == id), None)
 
 
 def attached(cluster: LiveCluster) -> list[int]:
-    assert cluster.snapshot
     return [session.pid for session in cluster.snapshot.sessions]
 
 
@@ -81,7 +76,6 @@ async def test_a_run_says_whose_it_is_and_ends_when_cancelled_its_workers_stay(
     (tmp_path / "mine.py").write_text(PRESETS)
     id = await started(standing, f"{tmp_path}/mine.py:endless")
     await standing.until(lambda: state_of(standing, id) is RunState.RUNNING)
-    assert standing.snapshot
     assert [run.user for run in standing.snapshot.runs if run.id == id] == [getuser()]
     await standing.until(lambda: any(worker.executing for worker in standing.workers.values()))
     await standing.until(lambda: attached(standing) == [os.getpid()])

@@ -89,7 +89,6 @@ def test_memory_of_the_pool_stays_mapped_until_its_owner_asks(driver: Any, page:
     allocations, mappings = Allocations(driver), Mappings(driver)
     allocations.add(BASE)
     frame = frame_of(driver, allocations, page)
-    assert frame
     ticket = frame.ticket
     for _ in range(2):
         mappings.copy(frame, 7)
@@ -104,7 +103,6 @@ def test_what_a_reader_may_have_mapped_is_freed_when_it_closed_it(driver: Any, p
     allocations.ask_to_close = lambda *which: asked.append(which)
     owner = AllocationOwner(allocations, BASE)
     frame = frame_of(driver, allocations, page)
-    assert frame
     ticket = frame.ticket
     mappings.copy(frame, 7)
     del owner
@@ -130,7 +128,6 @@ def test_what_nobody_has_mapped_is_freed_at_once(driver: Any) -> None:
 def test_memory_that_is_not_the_pools_is_closed_after_each_copy(driver: Any, page: Page) -> None:
     mappings = Mappings(driver)
     frame = frame_of(driver, Allocations(driver), page)
-    assert frame
     mappings.copy(frame, 7)
     assert driver.copied
     assert not driver.mapped
@@ -148,7 +145,6 @@ def test_a_loan_that_ended_is_neither_mapped_nor_copied(driver: Any, page: Page)
     allocations, mappings = Allocations(driver), Mappings(driver)
     allocations.add(BASE)
     frame = frame_of(driver, allocations, page)
-    assert frame
     page.give_back(frame.ticket.slot)
     with pytest.raises(NotHeldError):
         mappings.copy(frame, 7)
@@ -165,7 +161,6 @@ def test_a_later_allocation_at_the_address_gets_a_mapping_of_its_own(
         allocations = Allocations(driver)
         allocations.add(BASE)
         frame = frame_of(driver, allocations, page)
-        assert frame
         mappings.copy(frame, 7)
     (_, first, _), (_, second, _) = driver.copied
     assert first != second
@@ -175,7 +170,6 @@ def test_a_reader_that_cannot_map_says_so(driver: Any, page: Page) -> None:
     allocations, mappings = Allocations(driver), Mappings(driver)
     allocations.add(BASE)
     frame = frame_of(driver, allocations, page)
-    assert frame
     driver.allocated.clear()
     with pytest.raises(NoMappingError):
         mappings.copy(frame, 7)
