@@ -1,8 +1,10 @@
 """Connections that never finish their handshake: schedulers and workers have room all the same."""
 
 import asyncio
+import contextlib
 import resource
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -49,23 +51,15 @@ async def test_half_open_connections_to_a_worker_leave_room_for_its_tasks_and_va
     assert open_files < FILES / 2
 
 
-class flood:  # noqa: N801 - used as a function
-    """Connections that say nothing, held open."""
-
-    def __init__(self, address: str, count: int) -> None:
-        host, _, port = address.removeprefix("tls://").rpartition(":")
-        self._address, self._count = (host, int(port)), count
-        self._sockets: list[socket.socket] = []
-
-    def __enter__(self) -> None:
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, self._count + 500), hard))
-        for _ in range(self._count):
-            connection = socket.socket()
+@contextlib.contextmanager
+def flood(address: str, count: int) -> Iterator[None]:
+    """Hold open connections that say nothing."""
+    host, _, port = address.removeprefix("tls://").rpartition(":")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, count + 500), hard))
+    with contextlib.ExitStack() as held:
+        for _ in range(count):
+            connection = held.enter_context(socket.socket())
             connection.setblocking(False)
-            connection.connect_ex(self._address)
-            self._sockets.append(connection)
-
-    def __exit__(self, *_: object) -> None:
-        for connection in self._sockets:
-            connection.close()
+            connection.connect_ex((host, int(port)))
+        yield
