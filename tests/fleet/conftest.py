@@ -21,7 +21,7 @@ from gputui.fleet.reachability import Ways
 from gputui.fleet.stages import FleetSettings, Question, Stages
 from gputui.model.hosts import Host
 from gputui.model.snapshot import HostState
-from tests.sshd import SSHD, SshHost, SshHosts, unavailable, wait_for_ssh
+from tests.sshd import SSHD, AsyncsshServer, SshHost, SshHosts, unavailable, wait_for_ssh
 
 BOUND_S = 20
 
@@ -185,3 +185,29 @@ async def reaching(standin_pack: remote.Pack) -> AsyncIterator[Reaching]:
     reaching = Reaching(standin_pack)
     yield reaching
     await reaching.close()
+
+
+class Reach:
+    """Starts asyncssh's server with these ways as `ssh1`, and reaches it to its end."""
+
+    def __init__(self, reaching: Reaching, start: Callable[..., AsyncsshServer], hosts: SshHosts):
+        self.folder = hosts.folder
+        self._reaching, self._start, self._hosts = reaching, start, hosts
+
+    async def __call__(
+        self,
+        answers: Sequence[str] = (),
+        python: str | None = None,
+        setup: str = "",
+        **ways: object,
+    ) -> FleetHost:
+        self._start("ssh1", **ways)
+        options = {"python": python, "setup": setup}
+        return await self._reaching.over(self._hosts, answers=answers, **options)
+
+
+@pytest.fixture
+def reach(
+    reaching: Reaching, start_asyncssh: Callable[..., AsyncsshServer], ssh_folder: SshHosts
+) -> Reach:
+    return Reach(reaching, start_asyncssh, ssh_folder)

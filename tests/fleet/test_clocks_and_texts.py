@@ -1,6 +1,5 @@
 """Hosts whose clock is off, and hosts that write what terminals obey."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,10 +9,8 @@ from gputui.fleet.checks import Finding, Verdict
 from gputui.fleet.doctor import report
 from gputui.fleet.stages import Question, Stages
 from gputui.model.snapshot import HostState as S
-from tests.fleet.conftest import Reaching
-from tests.sshd import AsyncsshServer, SshHosts
+from tests.fleet.conftest import Reach
 
-Start = Callable[..., AsyncsshServer]
 EVIL = "\x1b]0;owned\x07\x1b[2J\u202e"
 
 
@@ -29,29 +26,22 @@ def clock_off_by(folder: Path, seconds: float) -> dict[str, str]:
     ("days", "words"), [(2, "its clock is 2 days, 0:0"), (-400, "its clock is 399 days, 23:5")]
 )
 async def test_a_clock_that_is_more_than_a_day_off_is_refused_with_the_offset(
-    reaching: Reaching, start_asyncssh: Start, ssh_folder: SshHosts, days: int, words: str
+    reach: Reach, days: int, words: str
 ) -> None:
-    start_asyncssh("ssh1", environ=clock_off_by(ssh_folder.folder, days * 86400 + 60))
-    host = await reaching.over(ssh_folder)
+    host = await reach(environ=clock_off_by(reach.folder, days * 86400 + 60))
     assert host.state is S.FAILED
     assert words in host.status.reason
     assert "NTP" in host.status.hint
 
 
-async def test_a_clock_that_is_an_hour_off_works_with_a_warning(
-    reaching: Reaching, start_asyncssh: Start, ssh_folder: SshHosts
-) -> None:
-    start_asyncssh("ssh1", environ=clock_off_by(ssh_folder.folder, -7200))
-    host = await reaching.over(ssh_folder)
+async def test_a_clock_that_is_an_hour_off_works_with_a_warning(reach: Reach) -> None:
+    host = await reach(environ=clock_off_by(reach.folder, -7200))
     assert host.state is S.READY
     assert any("its clock is 2:00:0" in warning for warning in host.status.warnings)
 
 
-async def test_what_a_host_writes_cannot_steer_a_terminal(
-    reaching: Reaching, start_asyncssh: Start, ssh_folder: SshHosts
-) -> None:
-    start_asyncssh("ssh1", shell=("/bin/sh", "-c", f"printf '%s\\n' '{EVIL}gone'; exit 9", "sh"))
-    host = await reaching.over(ssh_folder)
+async def test_what_a_host_writes_cannot_steer_a_terminal(reach: Reach) -> None:
+    host = await reach(shell=("/bin/sh", "-c", f"printf '%s\\n' '{EVIL}gone'; exit 9", "sh"))
     assert "gone" in host.status.reason
     assert "".join((host.status.reason, *host.status.stderr_tail)).isprintable()
 

@@ -13,7 +13,7 @@ import pytest
 
 from gputui.model.hosts import Host
 from gputui.model.snapshot import HostState as S
-from tests.fleet.conftest import Reaching, own_sshd
+from tests.fleet.conftest import Reach, Reaching, own_sshd
 from tests.sshd import AsyncsshServer, SshHosts
 
 Start = Callable[..., AsyncsshServer]
@@ -42,20 +42,16 @@ def cpu_host(name: str, **options: object) -> Host:
     ],
     ids=["prints", "reads stdin", "changes folder", "prints the markers", "joins stderr"],
 )
-async def test_a_login_shell_may_do_what_it_likes(
-    reaching: Reaching, start_asyncssh: Start, ssh_folder: SshHosts, text: str
-) -> None:
-    start_asyncssh("ssh1", shell=login_shell(ssh_folder.folder, text))
-    host = await reaching.over(ssh_folder, python=sys.executable)
+async def test_a_login_shell_may_do_what_it_likes(reach: Reach, text: str) -> None:
+    host = await reach(python=sys.executable, shell=login_shell(reach.folder, text))
     assert (host.state, host.status.reason) == (S.READY, "")
 
 
 async def test_a_login_shell_that_waits_for_ever_is_named(
-    reaching: Reaching, start_asyncssh: Start, ssh_folder: SshHosts, monkeypatch: pytest.MonkeyPatch
+    reaching: Reaching, reach: Reach, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    start_asyncssh("ssh1", shell=login_shell(ssh_folder.folder, "cat >/dev/null; exit"))
     reaching.hurry(monkeypatch, "its login shell did not start Python", 1)
-    host = await reaching.over(ssh_folder)
+    host = await reach(shell=login_shell(reach.folder, "cat >/dev/null; exit"))
     assert "its login shell did not start Python within" in host.status.reason
     assert "`ssh ssh1 true`" in host.status.hint
 
@@ -82,25 +78,19 @@ async def test_an_old_python_is_named_with_its_version(
     assert "but this cluster runs on" in host.status.reason
 
 
-async def test_what_setup_exports_is_taken_over(
-    reaching: Reaching, start_asyncssh: Start, ssh_folder: SshHosts
-) -> None:
-    start_asyncssh("ssh1", environ={"SHELL": "/bin/bash"})
-    cache = ssh_folder.folder / "its cache"
+async def test_what_setup_exports_is_taken_over(reach: Reach) -> None:
+    cache = reach.folder / "its cache"
     setup = f'export XDG_CACHE_HOME="{cache}" && echo module loaded'
-    host = await reaching.over(ssh_folder, python=sys.executable, setup=setup)
+    host = await reach(python=sys.executable, setup=setup, environ={"SHELL": "/bin/bash"})
     assert host.state is S.READY
     assert list((cache / "gputui").glob("agent-*.pyz"))
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh", "fish", "ksh", "sh"])
-async def test_a_setup_that_fails_is_shown_with_what_it_said(
-    reaching: Reaching, start_asyncssh: Start, ssh_folder: SshHosts, shell: str
-) -> None:
+async def test_a_setup_that_fails_is_shown_with_what_it_said(reach: Reach, shell: str) -> None:
     path = shutil.which(shell) or pytest.skip(f"no {shell} here")
-    start_asyncssh("ssh1", shell=(path,), environ={"SHELL": path})
     setup = "sh -c 'echo no such module: cuda; exit 3'"
-    host = await reaching.over(ssh_folder, setup=setup)
+    host = await reach(setup=setup, shell=(path,), environ={"SHELL": path})
     failed = r"setup= or Python failed there( \(exit status [13]\))?: no such module: cuda"
     assert re.fullmatch(failed, host.status.reason)
     assert setup in host.status.hint
@@ -116,16 +106,14 @@ async def test_a_server_that_opens_no_session_is_named(
         await reaching.close()
 
 
-async def test_a_home_that_is_not_ascii_under_the_posix_locale(
-    reaching: Reaching, start_asyncssh: Start, ssh_folder: SshHosts
-) -> None:
-    home = ssh_folder.folder / "hömé-家"
+async def test_a_home_that_is_not_ascii_under_the_posix_locale(reach: Reach) -> None:
+    home = reach.folder / "hömé-家"
     home.mkdir()
     environ = {"HOME": str(home), "XDG_CACHE_HOME": f"{home}/cache", "LC_ALL": "POSIX"}
-    start_asyncssh("ssh1", environ={**environ, "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"})
+    environ |= {"PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
     (home / "python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     (home / "python").chmod(0o755)
-    host = await reaching.over(ssh_folder, python="~/python")
+    host = await reach(python="~/python", environ=environ)
     assert (host.state, host.status.reason) == (S.READY, "")
 
 

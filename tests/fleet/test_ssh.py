@@ -21,7 +21,7 @@ from gputui.fleet.ssh.connection import ControlMaster
 from gputui.fleet.stages import Question, Stages
 from gputui.model.hosts import Host
 from gputui.model.snapshot import HostState as S
-from tests.fleet.conftest import BOUND_S, Reaching, free_port, own_sshd
+from tests.fleet.conftest import BOUND_S, Reach, Reaching, free_port, own_sshd
 from tests.sshd import AsyncsshServer, Namespaces, SshHost, SshHosts
 
 Start = Callable[..., AsyncsshServer]
@@ -49,11 +49,10 @@ async def test_hosts_of_openssh_become_ready_all_at_once(
 
 
 async def test_the_pack_is_sent_once_and_only_this_user_may_read_it(
-    reaching: Reaching, start_asyncssh: Start, ssh_folder: SshHosts
+    reaching: Reaching, reach: Reach, ssh_folder: SshHosts
 ) -> None:
-    start_asyncssh("ssh1")
-    host = await reaching.over(ssh_folder)
-    (path,) = (ssh_folder.folder / "cache" / "gputui").iterdir()
+    host = await reach()
+    (path,) = (reach.folder / "cache" / "gputui").iterdir()
     assert path.name == f"agent-{reaching.shared_pack.hash}.pyz"
     assert path.stat().st_mode & 0o077 == 0
     written = path.stat().st_ino
@@ -63,13 +62,10 @@ async def test_the_pack_is_sent_once_and_only_this_user_may_read_it(
 
 
 @pytest.mark.parametrize("shell", ["sh", "bash", "tcsh", "zsh", "fish", "ksh"])
-async def test_any_login_shell_will_do(
-    reaching: Reaching, start_asyncssh: Start, ssh_folder: SshHosts, shell: str
-) -> None:
+async def test_any_login_shell_will_do(reach: Reach, shell: str) -> None:
     path = shutil.which(shell) or pytest.skip(f"no {shell} here")
-    start_asyncssh("ssh1", shell=(path,))
     python = f"~/{os.path.relpath(sys.executable, Path.home())}"
-    host = await reaching.over(ssh_folder, python=python)
+    host = await reach(python=python, shell=(path,))
     assert (host.state, host.status.reason) == (S.READY, "")
 
 
@@ -86,10 +82,10 @@ async def test_a_host_that_refuses_the_key_does_not_stop_the_others(
 
 
 async def test_a_password_is_asked_for_when_nothing_else_works(
-    reaching: Reaching, start_asyncssh: Start, ssh_folder: SshHosts
+    reaching: Reaching, reach: Reach
 ) -> None:
-    start_asyncssh("ssh1", lets_in=False, passwords={getpass.getuser(): "sesame"})
-    host = await reaching.over(ssh_folder, answers=["wrong", "sesame"])
+    passwords = {getpass.getuser(): "sesame"}
+    host = await reach(answers=["wrong", "sesame"], lets_in=False, passwords=passwords)
     assert host.state is S.READY
     questions = reaching.listeners["ssh1"].questions
     assert [(question.kind, question.secret) for question in questions] == [("password", True)] * 2
@@ -387,13 +383,9 @@ async def test_a_cut_connection_is_made_again(
     assert (await reaching.end(host)).state is S.READY
 
 
-async def test_a_pack_that_was_tampered_with_is_sent_anew(
-    reaching: Reaching, start_asyncssh: Start, ssh_folder: SshHosts
-) -> None:
-    start_asyncssh("ssh1")
-    path = ssh_folder.folder / "cache" / "gputui" / f"agent-{reaching.shared_pack.hash}.pyz"
+async def test_a_pack_that_was_tampered_with_is_sent_anew(reaching: Reaching, reach: Reach) -> None:
+    path = reach.folder / "cache" / "gputui" / f"agent-{reaching.shared_pack.hash}.pyz"
     path.parent.mkdir(parents=True)
     path.write_text("print('tampered')")
-    host = await reaching.over(ssh_folder)
-    assert host.state is S.READY
+    assert (await reach()).state is S.READY
     assert path.read_bytes() == reaching.shared_pack.data
