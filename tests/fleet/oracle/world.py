@@ -21,7 +21,7 @@ from typing import Any
 import asyncssh
 
 from gputui.fleet.ssh.host_keys import hashed
-from tests.fleet.oracle.rows import Row
+from tests.fleet.oracle.rows import NUMBERS, Row
 from tests.sshd import SSHD, SshHost, SshHosts, separate_privileges, wait_for_ssh
 
 PASSWORD = "sesame"
@@ -29,28 +29,18 @@ SLOW_S = 3.0
 USERS = {"alice": 4001, "bob": 4002, "me@corp": 4003, r"CORP\me": 4004}
 OUTSIDE = "10.7.7.1"
 """An address of gpu-a that is not a loopback one: ssh checks the addresses of others only."""
+ADDRESSES = {name: f"127.0.0.{number}" for name, number in NUMBERS.items() if name != "k"}
 HOSTS = "\n".join(
     (
-        "127.0.0.1 localhost gpu-a x.lab x.lab.",
-        "127.0.0.2 gpu-b",
-        "127.0.0.3 gpu-c",
-        "127.0.0.4 gpu-p",
-        "127.0.0.5 gpu-o",
-        "127.0.0.6 gpu-r",
-        "127.0.0.7 gpu-e",
-        "127.0.0.8 gpu-n",
-        "127.0.0.9 gpu-m",
-        "127.0.0.10 gpu-s",
+        "127.0.0.1 localhost x.lab x.lab.",
+        *(f"{address} gpu-{name}" for name, address in ADDRESSES.items()),
         "127.0.0.11 gpu-k",
-        "127.0.0.12 gpu-h",
         f"{OUTSIDE} gpu-w",
         "127.0.0.99 gpu-many",
         "127.0.0.1 gpu-many gpu-6",
         "::1 gpu-6",
     )
 )
-ADDRESSES = {name: f"127.0.0.{number}" for number, name in enumerate("abcporenms", 1)}
-ADDRESSES["h"] = "127.0.0.12"
 SETTINGS = {
     "a": f"Port 2201\nListenAddress ::1\nListenAddress {OUTSIDE}\n",
     "c": "Port 2203\nHostCertificate {folder}/host-c-cert.pub\n",
