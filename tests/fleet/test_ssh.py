@@ -21,8 +21,8 @@ from gputui.fleet.ssh.connection import ControlMaster
 from gputui.fleet.stages import Question, Stages
 from gputui.model.hosts import Host
 from gputui.model.snapshot import HostState as S
-from tests.fleet.conftest import BOUND_S, Reach, Reaching, free_port, own_sshd
-from tests.sshd import AsyncsshServer, Namespaces, SshHost, SshHosts
+from tests.fleet.conftest import Reach, Reaching, free_port, own_sshd
+from tests.sshd import AsyncsshServer, SshHosts
 
 Start = Callable[..., AsyncsshServer]
 SHIM = b"#!/bin/sh\necho 'pyenv: python3.9: command not found' >&2\nexit 127\n"
@@ -332,44 +332,6 @@ async def test_hosts_behind_a_jump_host_share_one_connection_to_it(
     hosts = await reaching.all_over(ssh_folder, "inner1", "inner2", "inner3")
     assert [host.status.reason for host in hosts] == [""] * 3
     assert (jump.logins, [server.logins for server in servers]) == (1, [1, 1, 1])
-
-
-@pytest.mark.slow
-async def test_a_jump_host_that_is_silent_is_connected_to_again(
-    reaching: Reaching, namespace_hosts: Namespaces, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(connector, "JUMP_KEEPALIVE_S", 0.5)
-    jump, inner, _ = namespace_hosts.hosts
-    config = ssh_config_through(namespace_hosts, jump, inner)
-    reaching.configure(ssh_config=config, silence_s=1.0, ping_interval_s=0.3, lease_s=1.0)
-    host = await reaching.end(reaching.begin(cpu_host(inner.name)))
-    (before,) = connected_to(jump)
-    namespace_hosts.cut(jump)
-    try:
-        await reaching.listeners[inner.name].until(lambda: host.lease_over)
-        async with asyncio.timeout(BOUND_S):
-            while before in connected_to(jump):
-                await asyncio.sleep(0.05)
-    finally:
-        namespace_hosts.mend(jump)
-    assert (await reaching.end(host)).state is S.READY
-    assert connected_to(jump) - {before}
-
-
-def ssh_config_through(hosts: Namespaces, jump: SshHost, inner: SshHost) -> str:
-    """Return the path of a configuration with a jump host before one host."""
-    path = hosts.folder / "through_a_jump_host"
-    path.write_text(f"Host {inner.name}\n  ProxyJump {jump.name}\n{hosts.config.read_text()}")
-    return str(path)
-
-
-def connected_to(host: SshHost) -> set[int]:
-    """Return the ports here of this process's connections to a host."""
-    return {
-        each.laddr.port
-        for each in psutil.Process().net_connections("tcp")
-        if each.raddr and each.raddr.ip == host.address and each.status == "ESTABLISHED"
-    }
 
 
 async def test_a_cut_connection_is_made_again(
