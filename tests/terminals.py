@@ -92,6 +92,7 @@ class Emulated(Pty):
     def __post_init__(self) -> None:
         self.screen = pyte.Screen(1, 1)
         self.stream = pyte.ByteStream(self.screen)
+        self.sent = bytearray()
 
     @property
     def text(self) -> str:
@@ -106,6 +107,7 @@ class Emulated(Pty):
         """Take in, and return, what has arrived, or what does within so many seconds."""
         fresh = super().read(seconds)
         self.stream.feed(fresh)
+        self.sent += fresh
         return fresh
 
     def sees(self, *texts: str) -> None:

@@ -2,11 +2,14 @@
 
 import gc
 import re
+import subprocess
+import sys
+from typing import NoReturn
 
+import pytest
 from textual.events import Paste
 from textual.pilot import Pilot
 
-from gputui.client.head_connection import HeadConnection
 from gputui.demo import cluster as simulated
 from gputui.errors import UsageError
 from gputui.tui.app import ScreenApp
@@ -15,24 +18,10 @@ from tests.tui.still import press, seen, sees, showing, until
 
 
 class Demo:
-    """A simulated cluster that is up, and a screen on it."""
+    """A screen on a simulated cluster that takes no time to come up."""
 
-    def __init__(
-        self, shape: tuple[int, int] = (2, 4), *, readonly: bool = False, troubles: bool = False
-    ) -> None:
-        self.cluster: simulated.Demo
-        self._shape, self._troubles = shape, troubles
-        self.app = ScreenApp(self._open, readonly=readonly)
-
-    async def _open(self) -> HeadConnection:
-        """Start a cluster that takes no time to come up."""
-        self.cluster = simulated.Demo(self._shape, troubles=self._troubles, pace=0.0)
-        return await self.cluster.open()
-
-    @property
-    def workers(self) -> int:
-        """How many workers are up or on their way."""
-        return len(self.cluster.head.fleet.worker_table.staying)
+    def __init__(self) -> None:
+        self.app = ScreenApp(simulated.Demo((2, 4), troubles=False, pace=0.0).open)
 
 
 async def up(pilot: "Pilot[int]") -> None:
@@ -70,7 +59,7 @@ async def test_leaving_asks_and_a_simulated_cluster_ends_with_its_screen() -> No
 
 
 async def test_a_link_that_can_never_open_ends_the_screen_at_once() -> None:
-    async def refuse() -> HeadConnection:
+    async def refuse() -> NoReturn:
         raise UsageError("never")
 
     app = ScreenApp(refuse)
@@ -115,3 +104,28 @@ async def test_a_megabyte_pasted_into_the_filter_is_cut() -> None:
         await until(pilot, lambda: demo.app.prompt.value)
         assert len(demo.app.prompt.value) <= 500
         assert "\x1b" not in demo.app.prompt.value
+
+
+SCREEN = "gputui.tui.app, gputui.tui.views.lists"
+LATER = (
+    "gputui.protocol",
+    "gputui.client.head_connection",
+    "gputui.tui.dialogs",
+    "gputui.tui.commands.changes",
+    "gputui.tui.commands.person",
+    "gputui.presets",
+    "gputui.folders",
+    "importlib.metadata",
+)
+
+
+@pytest.mark.parametrize(
+    ("imported", "later"),
+    [(SCREEN, (*LATER, "gputui.process.procfs")), (f"gputui.cli.open, {SCREEN}", LATER)],
+)
+def test_the_first_frame_waits_for_no_message_dialog_or_change(
+    imported: str, later: tuple[str, ...]
+) -> None:
+    code = f"import sys, {imported}\nprint([m for m in sys.modules if m.startswith({later})])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

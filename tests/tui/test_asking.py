@@ -1,11 +1,11 @@
-"""What the screen asks a person, and when: questions of the head, and the line to type into."""
+"""What the screen asks a person, and when: questions of the head, dialogs, a line to type into."""
 
 import pytest
 from textual.events import Key
 
-from gputui.protocol.frontend import Answer, Asked, Previewed
+from gputui.protocol.frontend import Answer, Asked, Previewed, Stop
 from gputui.tui import dialogs
-from gputui.tui.dialogs import QuestionDialog
+from gputui.tui.dialogs import Modal, QuestionDialog
 from tests.tui.build import device, host, snapshot, worker
 from tests.tui.still import Still, press, sees, showing, until
 
@@ -150,3 +150,43 @@ async def test_keys_typed_behind_that_of_a_view_are_for_the_view() -> None:
             on.app.post_message(Key(key, key))
         await until(pilot, lambda: on.app.view and on.app.view.targets() == ("h:gpu1",))
         assert on.app.current == "workers"
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        ("right", "enter"),
+        ("tab", "enter"),
+        ("left", "tab", "tab", "tab", "shift+tab", "enter"),
+        ("s",),
+    ],
+)
+async def test_a_choice_is_taken_by_its_key_and_under_the_cursor(keys: tuple[str, ...]) -> None:
+    on = Still()
+    async with showing(on, "gpu0", size=(100, 30)) as pilot:
+        await press(pilot, "q", "[l] leave it running", "[s] stop it", "[c] cancel")
+        await press(pilot, [*keys], then=lambda: on.link.asked == [Stop(0)])
+
+
+@pytest.mark.parametrize("text", ["[c] cancel", "[s] stop it"])
+async def test_a_click_takes_the_choice_that_it_hits(text: str) -> None:
+    on = Still()
+    async with showing(on, "gpu0", size=(100, 30)) as pilot:
+        await press(pilot, "q", text)
+        await pilot.click(
+            ".choices", offset=("[l] leave it running   [s] stop it   [c]".index(text[:3]) + 4, 0)
+        )
+        await until(pilot, lambda: not isinstance(on.app.screen, Modal))
+        assert on.link.asked == ([Stop(0)] if text.startswith("[s]") else [])
+
+
+async def test_a_form_is_left_and_run_from_its_line_of_choices() -> None:
+    on = Still()
+    async with showing(on, "gpu0", size=(120, 40)) as pilot:
+        await press(pilot, "c", "[^r] run", "on 1 worker (cupy)")
+        await pilot.press("shift+tab", "enter")
+        await until(pilot, lambda: not isinstance(on.app.screen, Modal))
+        assert on.link.asked == []
+        await press(pilot, "c", "[^r] run", "on 1 worker (cupy)")
+        await pilot.press("shift+tab", "left", "left", "enter")
+        await until(pilot, lambda: [type(each).__name__ for each in on.link.asked] == ["StartRun"])

@@ -32,7 +32,7 @@ ENDING = ("quit", "stop")
 
 
 def registry_of_all() -> Registry:
-    app = Demo().app
+    app = Still().app
     for name in VIEWS:
         app.know(name)
     return app.registry

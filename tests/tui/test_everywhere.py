@@ -14,29 +14,15 @@ DEMO = (sys.executable, "-m", "gputui", "--demo", "2x4", "--seed", "1")
 COLOURS = re.compile(rb"\x1b\[([\d;]*)m")
 
 
-class Recorded(Emulated):
-    """A terminal that keeps all bytes that it was sent."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.sent = b""
-
-    def read(self, seconds: float = 0.0) -> bytes:
-        """Take in what has arrived, and keep it."""
-        fresh = super().read(seconds)
-        self.sent += fresh
-        return fresh
-
-
 @pytest.fixture
-def shown(tmp_path: Path) -> Iterator[Callable[[Mapping[str, str]], Recorded]]:
+def shown(tmp_path: Path) -> Iterator[Callable[[Mapping[str, str]], Emulated]]:
     """A function that returns a terminal of these variables, in which a demo is up."""
-    screens: list[Recorded] = []
+    screens: list[Emulated] = []
 
-    def show(variables: Mapping[str, str]) -> Recorded:
+    def show(variables: Mapping[str, str]) -> Emulated:
         unset = dict.fromkeys(("LC_ALL", "LC_CTYPE", "LANG", "COLORTERM", "NO_COLOR"), "")
         env = {**unset, "XDG_STATE_HOME": str(tmp_path), **variables}
-        screens.append(Recorded.start(*DEMO, env=env))
+        screens.append(Emulated.start(*DEMO, env=env))
         screens[-1].sees("workers 6/6", "8 GPUs on 2 hosts")
         return screens[-1]
 
@@ -63,7 +49,7 @@ def test_a_dumb_terminal_is_told_in_a_line_to_use_run(tmp_path: Path) -> None:
     ids=lambda variables: "=".join(*variables.items()),
 )
 def test_a_terminal_without_utf_8_gets_ascii_by_itself(
-    shown: Callable[[Mapping[str, str]], Recorded], variables: Mapping[str, str]
+    shown: Callable[[Mapping[str, str]], Emulated], variables: Mapping[str, str]
 ) -> None:
     screen = shown(variables)
     for keys, text in ((b"1ZZ", "heat zoom"), (b"3", "TASK STREAM"), (b"c", "copy command")):
@@ -75,7 +61,7 @@ def test_a_terminal_without_utf_8_gets_ascii_by_itself(
 @pytest.mark.slow
 @pytest.mark.parametrize(("term", "depth"), [("xterm", 16), ("xterm-256color", 256)])
 def test_no_more_colours_are_sent_than_a_terminal_has(
-    shown: Callable[[Mapping[str, str]], Recorded], term: str, depth: int
+    shown: Callable[[Mapping[str, str]], Emulated], term: str, depth: int
 ) -> None:
     screen = shown({"TERM": term, "LANG": "C.UTF-8"})
     styles = b" ".join(COLOURS.findall(screen.sent))

@@ -79,6 +79,24 @@ async def test_a_key_of_another_view_says_where_it_does_something(
         await press(pilot, ["4", view, key], "view only", said)
 
 
+END = "c run : command ? help q quit"
+OWN = {"1": "z zoom", "3": "/ filter", "4": "/ filter"}
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+async def test_the_line_of_keys_has_what_can_be_done_and_ends_with_run_command_help_and_quit(
+    width: int,
+) -> None:
+    on = Still()
+    async with on.app.run_test(size=(width, 24)) as pilot:
+        for key in "123456":
+            await press(pilot, [key], END, "0hosts" if width == 80 else "")
+            views, actions = seen(pilot).splitlines()[-2:]
+            assert actions.rstrip().endswith(END)
+            assert width == 60 or OWN.get(key, "s sort") in actions
+            assert width != 80 or views.split()[-1] == "uusers"
+
+
 STARTING = snapshot(host("h", state=HostState.CONNECTING))
 FAILED = snapshot(host("h", state=HostState.FAILED, reason="no route"))
 RUNNING = snapshot(host("h", device(0), device(1)), workers=(worker(0),))

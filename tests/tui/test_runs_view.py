@@ -19,8 +19,7 @@ from gputui.protocol.frontend import Done, EventHappened, SnapshotTaken, StartRu
 from gputui.runs import Recording, new_record, recorded
 from gputui.runs.records import log_tail
 from gputui.runs.text import differences, text
-from gputui.tui.app import ScreenApp, recorded_runs
-from gputui.tui.dialogs.run import RunDialog
+from gputui.tui.app import recorded_runs
 from gputui.tui.rendering.work import RunRow, result_lines, run_lines
 from gputui.tui.views import runs_view
 from tests.tui.build import EPOCH, device, host, snapshot, worker
@@ -82,7 +81,9 @@ async def test_a_run_is_repeated_edited_and_copied_with_its_backend() -> None:
         await press(pilot, "y", command)
         await press(pilot, "r", then=lambda: on.link.asked == [asked])
         await press(pilot, "e", command)
-        await press(pilot, ["ctrl+r"], then=lambda: on.link.asked == [asked, asked])
+        await pilot.press(*"70000", "ctrl+r")
+        edited = replace(asked, parameters=(("rows", "70000"), SVD[1]))
+        await until(pilot, lambda: on.link.asked == [asked, edited])
 
 
 async def test_a_program_is_run_again_in_its_folder_and_edited_with_all_its_options() -> None:
@@ -96,15 +97,6 @@ async def test_a_program_is_run_again_in_its_folder_and_edited_with_all_its_opti
         await pilot.press("enter")
         edited = replace(asked, parameters=(("cwd", "/data"), *typed), cwd=HERE)
         await until(pilot, lambda: on.link.asked == [asked, edited])
-
-
-async def test_what_is_typed_into_an_opened_form_is_what_runs() -> None:
-    on = Still(cluster(run()))
-    async with on.app.run_test(size=(120, 40)) as pilot:
-        await on_runs(on, pilot)
-        await pilot.press("e", *"70000", "ctrl+r")
-        changed = (("rows", "70000"), ("cols", "10"))
-        await until(pilot, lambda: on.link.asked == [StartRun(0, "svd", changed, cwd=HERE)])
 
 
 SCRIPT = replace(run(0), preset="/home/me/train.py", parameters=(("arguments", "20 --fast"),))
@@ -195,19 +187,11 @@ def test_a_log_has_the_traceback_and_whose_worker_said_what(
     assert recorded()[0].elapsed_s == pytest.approx(RunRow.at(status, 0.0).took_s)
 
 
-async def test_the_runs_of_earlier_clusters_are_listed_after_this_ones() -> None:
-    on = Still(cluster(run(2)))
-    on.app.earlier_runs = lambda: (run(2), run(1, summary="from last week"))
-    async with showing(on, "h:gpu0", size=(120, 40)) as pilot:
-        await press(pilot, "6", "2 runs", "from last week")
-        assert isinstance(on.app, ScreenApp) and not isinstance(on.app.screen, RunDialog)
-
-
 async def test_another_clusters_run_shows_none_of_this_ones_tasks_and_workers() -> None:
     there = run(1, RunState.RUNNING, ended_at=None, done=3, stage="lost h:gpu1 once")
     groups = (TaskGroupStatus("gram-1", "gram", processing=2),)
     on = Still(replace(cluster(run(2)), groups=groups))
-    on.app.earlier_runs = lambda: (there,)
+    on.app.earlier_runs = lambda: (run(2), there)
     async with showing(on, "h:gpu0", size=(120, 40)) as pilot:
         await press(pilot, "6", "2 runs")
         await press(pilot, "j", "● running  svd", "3/100")

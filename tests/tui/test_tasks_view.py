@@ -236,13 +236,6 @@ def test_a_clock_that_jumps_either_way_is_survived() -> None:
     stream.add([TaskSpan("w", "a", 3.0, 3.9)], at=7.0)
 
 
-def test_prefixes_keep_their_place_in_the_legend() -> None:
-    stream = TaskStream()
-    stream.add([TaskSpan("w", "b", 0.0, 1.0), TaskSpan("w", "a", 1.0, 1.0)], at=2.0)
-    stream.add([TaskSpan("w", "b", 2.0, 1.0)], at=3.0)
-    assert stream.prefixes == ["b", "a"]
-
-
 def test_lanes_of_workers_that_are_gone_are_forgotten() -> None:
     stream = TaskStream()
     stream.add([TaskSpan("w", "a", 0.0, 1.0), TaskSpan("v", "a", 0.0, 1.0)], at=1.0)
