@@ -80,7 +80,7 @@ def head_configuration(
 
     if options["workers"] == 0 and not interactive:
         raise UsageError("--workers 0: for the screen, which then only watches: gputui watch HOSTS")
-    settings, port = load_settings(), options["dashboard"]
+    settings = load_settings()
     idle = (options.get("idle_timeout"), settings.idle_timeout_s, idle_timeout_s)
     settings = replace(
         settings,
@@ -100,7 +100,7 @@ def head_configuration(
         stays=stays,
         interactive=interactive,
         cpu_fallback=options["hosts"] is None or options.get("backend") == "numpy",
-        dashboard_address="" if port is None else f"127.0.0.1:{port}",
+        dashboard_port=options["dashboard"],
         metrics_port=options["metrics"],
         dask_config_json=given_json(),
         **settings.keywords(),

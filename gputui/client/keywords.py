@@ -232,7 +232,7 @@ def _dashboard(into: Translated, value: Any) -> None:
     port = str(value).rpartition(":")[2]
     if not port.isdigit() or int(port) >= 2**16:
         raise UsageError(f"dashboard_address={value!r}: write a port, such as ':8787'")
-    into.settings["dashboard_address"] = f"127.0.0.1:{port}"
+    into.settings["dashboard_port"] = int(port)
 
 
 def _option(text: str) -> Callable[[Translated, Any], None]:

@@ -134,7 +134,7 @@ class SchedulerProcess:
                 credentials=credentials,
                 report_interval_s=REPORT_INTERVAL_S,
                 scratch=str(scheduler_scratch_folder(self._config.cluster_id)),
-                dashboard_address=self._config.dashboard_address,
+                dashboard_port=self._config.dashboard_port,
             )
         )
 

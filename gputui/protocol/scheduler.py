@@ -32,8 +32,8 @@ class ConfigureScheduler:
     report_interval_s: Seconds
     scratch: Line
     """A folder that it may make for files which clients upload; the head removes it."""
-    dashboard_address: Name = ""
-    """Where to serve Dask's dashboard, loopback only; "" for no HTTP server at all."""
+    dashboard_port: Port | None = None
+    """Where to serve Dask's dashboard on the loopback address; None for no HTTP server at all."""
 
 
 @dataclass(frozen=True, slots=True)

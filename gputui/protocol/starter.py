@@ -83,8 +83,8 @@ class ConfigureHead(Settings):
     """Whether a screen is about to attach: questions then wait for it."""
     cpu_fallback: bool = False
     """Whether a host without a GPU may run CPU workers without `gpus=none`."""
-    dashboard_address: Name = ""
-    """Where to serve Dask's dashboard, loopback only; "" for no HTTP server at all."""
+    dashboard_port: Port | None = None
+    """Where to serve Dask's dashboard on the loopback address; None for no HTTP server at all."""
     metrics_port: Port | None = None
     """Where to serve metrics on the loopback address; 0 is any port, None for none."""
     dask_config_json: Document = "{}"

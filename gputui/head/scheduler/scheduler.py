@@ -31,8 +31,8 @@ from tornado.web import Application, ErrorHandler
 from gputui.engine import tls
 from gputui.engine.overrides import overriding
 from gputui.engine.wire import SentTask
-from gputui.errors import HeadError, UsageError
-from gputui.fleet.addresses import is_loopback
+from gputui.errors import UsageError
+from gputui.fleet.addresses import LOOPBACK, is_loopback
 from gputui.model.snapshot import TaskGroupStatus, TaskSpan
 from gputui.model.usage import Way
 from gputui.process.background import Background
@@ -87,10 +87,9 @@ class Scheduler(distributed.Scheduler):  # type: ignore[misc]
     """
 
     def __init__(self, config: ConfigureScheduler) -> None:
-        address = config.dashboard_address and checked_address(config.dashboard_address)
         self.tell_head: Callable[[FromScheduler], None] = lambda message: None
         """Sends a message to the head."""
-        self._serves_http = bool(address)
+        self._serves_http = config.dashboard_port is not None
         self._spans: list[TaskSpan] = []
         self._spans_left: Counter[str] = Counter()
         routes = dask.config.get("distributed.scheduler.http.routes") if self._serves_http else []
@@ -103,7 +102,7 @@ class Scheduler(distributed.Scheduler):  # type: ignore[misc]
                     config.credentials.certificate_pem, config.credentials.key_pem
                 ),
                 dashboard=self._serves_http,
-                dashboard_address=address or None,
+                dashboard_address=f"{LOOPBACK}:{config.dashboard_port or 0}",
                 local_directory=config.scratch,
                 needs_workdir=False,
             )
@@ -212,24 +211,6 @@ class Scheduler(distributed.Scheduler):  # type: ignore[misc]
                 self._spans.append(
                     TaskSpan(str(state.name), key_split(key), start, duration, erred)
                 )
-
-
-def checked_address(address: str) -> str:
-    """Return where the dashboard is to listen; raises HeadError where that is not loopback.
-
-    >>> checked_address("127.0.0.1:8787")
-    '127.0.0.1:8787'
-    >>> checked_address(":8787")
-    Traceback (most recent call last):
-    gputui.errors.HeadError: the dashboard listens on loopback only, not on ':8787': \
-write 127.0.0.1:PORT, and use `ssh -L` from elsewhere
-    """
-    if not is_loopback(_name(address)):
-        raise HeadError(
-            f"the dashboard listens on loopback only, not on {address!r}: "
-            "write 127.0.0.1:PORT, and use `ssh -L` from elsewhere"
-        )
-    return address
 
 
 def guarded(application: Any) -> RuleRouter:
