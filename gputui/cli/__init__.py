@@ -13,6 +13,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from gputui.errors import ExitCode, GputuiError, UsageError
 from gputui.model.plain_text import safe_lines
@@ -106,12 +107,10 @@ def _open_streams() -> None:
             stream.reconfigure(errors="gputui")
 
 
-def _in_ascii(error: UnicodeError) -> tuple[str, int]:
+def _in_ascii(error: Any) -> tuple[str, int]:
     """Replace characters that a stream's encoding lacks by ASCII."""
     from gputui.tui.rendering.format import to_ascii
 
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
     return to_ascii(error.object[error.start : error.end]), error.end
 
 

@@ -68,7 +68,7 @@ class RemoteHead:
         """The cluster's; "" is the only one there."""
         self.login = login
         """The machine, as it was named."""
-        self._screen = False
+        self._keepalive_s = KEEPALIVE_S
         self._host, *more = parse_hosts(login, login)
         if more or self._host.is_local:
             raise UsageError(f"{login}: name one machine to log in to, such as user@login")
@@ -167,7 +167,7 @@ class RemoteHead:
             )
 
         self._ask = asked
-        self._screen = True
+        self._keepalive_s = SCREENS_KEEPALIVE_S
         self._keep_alive()
 
     async def clusters(self) -> tuple[ConnectionFile, ...]:
@@ -267,8 +267,7 @@ class RemoteHead:
 
     def _keep_alive(self) -> None:
         if self._connection is not None:
-            interval_s = SCREENS_KEEPALIVE_S if self._screen else KEEPALIVE_S
-            self._connection.keep_alive(interval_s, KEEPALIVES)
+            self._connection.keep_alive(self._keepalive_s, KEEPALIVES)
 
     async def _ordered(self, order: Mapping[str, Any]) -> Mapping[str, Any]:
         """Have a script there carry out an order, and return its answer; raises HeadError."""

@@ -122,15 +122,14 @@ class Demo:
             run=self._start_run,
             simulated=True,
         )
-        self._running: asyncio.Task[None] | None = None
 
     async def open(self) -> HeadConnection:
         """Start the head, and return a screen's connection to it, with which the cluster ends."""
         opened = asyncio.Event()
-        self._running = self._tasks.start(self.head.run(lambda _socket: opened.set()), "the head")
+        running = self._tasks.start(self.head.run(lambda _socket: opened.set()), "the head")
         await opened.wait()
         screen = await self.attach("screen", snapshots=True)
-        screen.at_close = self.close
+        screen.at_close = partial(self._close, running)
         self._tasks.start(self._begin_runs(screen), "runs")
         if self._troubles is not None:
             self._tasks.start(self._troubles(), "troubles")
@@ -142,11 +141,10 @@ class Demo:
         self.head.server.accept(heads)
         return await HeadConnection.over(own, frontend=frontend, snapshots=snapshots)
 
-    async def close(self) -> None:
+    async def _close(self, running: asyncio.Task[None]) -> None:
         """End the cluster, where it has not ended by itself."""
         self.head.stop("the demo was closed")
-        if self._running is not None:
-            await asyncio.wait([self._running])
+        await asyncio.wait([running])
         await self._tasks.close()
 
     def _start_run(self, _name: str, _cluster_id: str, request: StartRun, id: str) -> Child:

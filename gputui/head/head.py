@@ -254,7 +254,7 @@ class Head:
         """Return a new frontend's first message: the cluster, its certificate, where it is."""
         self._met.set()
         packages: tuple[tuple[str, str], ...] = ()
-        if frontend.kind in ("run", "python"):
+        if frontend.session.frontend in ("run", "python"):
             self.need_scheduler()
             packages = installed(names=OF_ONE_VERSION)
         return Attached(
@@ -274,7 +274,7 @@ class Head:
 
     def _someone_there(self) -> bool:
         return self.config.interactive or any(
-            frontend.kind == "screen" for frontend in self.server.frontends
+            frontend.session.frontend == "screen" for frontend in self.server.frontends
         )
 
     def _publish(self) -> None:

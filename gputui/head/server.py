@@ -41,7 +41,6 @@ class FrontendConnection:
     """One attached frontend."""
 
     def __init__(self, attach: Attach, channel: FrontendChannel, pid: int | None) -> None:
-        self.kind = attach.session.frontend
         self.pid = pid
         """Of the process at the other end, by the kernel; None where that is no socket."""
         self.session = replace(attach.session, attached_at=time.time())
@@ -102,7 +101,7 @@ class FrontendServer:
     def broadcast(self, message: ToFrontend) -> None:
         """Send a message to every frontend but commands, which ask one thing and go."""
         for frontend in self.frontends:
-            if frontend.snapshots or frontend.kind != "command":
+            if frontend.snapshots or frontend.session.frontend != "command":
                 frontend.send(message)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
