@@ -217,9 +217,8 @@ def table(rows: list[dict[str, Any]]) -> list[str]:
         problem = f"  ({row['problem']})" if row["problem"] else ""
         numbers = row["workers"], row["hosts"]
         counts = ["–" if number is None else f"{number:,}" for number in numbers]
-        address = row["address"]
-        if row["state"] == ClusterState.WATCHING:
-            address = "watching, no workers"
+        watching = row["state"] == ClusterState.WATCHING
+        address = "watching, no workers" if watching else row["address"]
         lines.append([row["name"], *counts, since, address + problem])
     return aligned(lines, right=(1, 2))
 

@@ -85,10 +85,9 @@ async def who(hosts: str | None, by: str, only: tuple[str, ...], as_json: bool, 
                 ]
                 rows += [{"host": each.host, "error": each.reason} for each in failed]
                 shown = json.dumps(rows, indent=1)
-            elif by == "gpu":
-                shown = "\n".join(aligned(by_gpu(devices, now)))
             else:
-                shown = "\n".join(aligned(sums(devices, by, now)))
+                table = by_gpu(devices, now) if by == "gpu" else sums(devices, by, now)
+                shown = "\n".join(aligned(table))
             print(safe_lines(shown), flush=True)
             if not watch:
                 return int(ExitCode.DONE if up else ExitCode.NO_CLUSTER)

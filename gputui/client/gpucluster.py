@@ -93,7 +93,14 @@ class GPUCluster(RunningCluster):
     async def _start(self) -> None:
         try:
             async with asyncio.timeout(seconds("timeout", self._timeout)):
-                await self._bring_up()
+                await self._attach()
+                # With none wanted: until a host is ready, so that `scale(cores=…)` knows a worker's
+                # size.
+                number = 1 if self._workers == 0 else self._workers
+                async with await self._watching("command") as connection:
+                    settled = self._settle(await workers_up(connection, number, self._warn))
+                check_enough(settled, self._min_workers)
+                self.failed_hosts = settled.failed_hosts
         except TimeoutError:
             await self._close()
             raise ClusterTimeoutError(f"the cluster was not up after {self._timeout}") from None
@@ -105,15 +112,6 @@ class GPUCluster(RunningCluster):
         return await HeadConnection.open(
             await asyncio.to_thread(self._process.opened), frontend=frontend
         )
-
-    async def _bring_up(self) -> None:
-        await self._attach()
-        # With none wanted: until a host is ready, so that `scale(cores=…)` knows a worker's size.
-        number = 1 if self._workers == 0 else self._workers
-        async with await self._watching("command") as connection:
-            settled = self._settle(await workers_up(connection, number, self._warn))
-        check_enough(settled, self._min_workers)
-        self.failed_hosts = settled.failed_hosts
 
     def _warn(self, problem: str) -> None:
         self._log(problem)

@@ -209,10 +209,7 @@ class Head:
 
     def scheduler_ended(self, reason: str, closed: bool) -> None:
         """End the cluster: there will be no other scheduler."""
-        if closed:
-            self.stop("a Dask client shut the scheduler down")
-        else:
-            self.stop(reason, failed=True)
+        self.stop("a Dask client shut it down" if closed else reason, failed=not closed)
 
     @property
     def state(self) -> ClusterState:

@@ -204,9 +204,8 @@ def _lacking(head: Head, request: Scale, wanted: Desired) -> str:
     """Say how much of the requested number does not fit."""
     changes = head.fleet.preview(wanted)
     have = len(head.fleet.worker_table.staying.keys() - changes.stops) + len(changes.starts)
-    if request.workers is None or have >= request.workers:
-        return ""
-    return f"there is room for {have} only"
+    fits = request.workers is None or have >= request.workers
+    return "" if fits else f"there is room for {have} only"
 
 
 def _previewed(head: Head, request: int, changes: Changes, more: str = "") -> Previewed:

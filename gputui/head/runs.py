@@ -5,7 +5,6 @@ head with a process group of its own: it survives a detach, and takes nothing al
 """
 
 import asyncio
-import logging
 import os
 import signal
 import time
@@ -28,8 +27,6 @@ from gputui.protocol.frontend import (
     new_run_id,
 )
 from gputui.protocol.programs import exec_words, is_program
-
-logger = logging.getLogger(__name__)
 
 KEPT = 50
 CANCEL_S = 10.0

@@ -250,7 +250,6 @@ def _estimate(values: Mapping[str, Any], machine: Machine) -> Memory:
     return Memory(copies * row * _chunk_rows(values, machine) + kept + square, change)
 
 
-AUTO = "auto takes gram, and tsqr where gram does not reach orthogonal vectors"
 PRESET = Preset(
     name="svd",
     summary="singular values (and vectors) of a tall-skinny matrix",
@@ -265,7 +264,13 @@ PRESET = Preset(
             minimum=1,
             unit="rows",
         ),
-        Parameter("method", str, "auto", AUTO, choices=("auto", "tsqr", "gram")),
+        Parameter(
+            "method",
+            str,
+            "auto",
+            "auto takes gram, and tsqr where gram does not reach orthogonal vectors",
+            choices=("auto", "tsqr", "gram"),
+        ),
         Parameter("dtype", str, "float64", "of the matrix", choices=("float64", "float32")),
         Parameter("seed", int, 0, "of the matrix", minimum=0, maximum=2**63 - 1),
         Parameter(

@@ -10,7 +10,7 @@ What is exported here imports no Dask, and each drawing library only where it dr
 
 from gputui.folders import runs_dir
 from gputui.runs.execution import RunResult, execute
-from gputui.runs.output import FIGURE_SUFFIXES, draw_file, has_matplotlib, save_arrays
+from gputui.runs.output import FIGURE_SUFFIXES, draw_file, save_arrays
 from gputui.runs.records import (
     Recording,
     RunRecord,
@@ -30,7 +30,6 @@ __all__ = [
     "draw_file",
     "execute",
     "find",
-    "has_matplotlib",
     "new_record",
     "prune",
     "recorded",

@@ -14,13 +14,14 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from html import escape
+from importlib.util import find_spec
 from threading import Event, Lock
 from typing import TYPE_CHECKING, Any
 
 from gputui.errors import RunError
 from gputui.presets import Figure, Machine, Memory, Outcome, ParsedParameters, Preset, Value, parse
 from gputui.presets.definition import plain
-from gputui.presets.job import Job, RunCancelledError, RunProgress, RunWorker, explained, sized
+from gputui.presets.job import Job, RunProgress, RunWorker, explained, sized
 from gputui.presets.workers import (
     ask,
     choose,
@@ -29,14 +30,12 @@ from gputui.presets.workers import (
     refuse_unfit,
     versions,
 )
-from gputui.runs.output import drawn, has_matplotlib
+from gputui.runs.output import drawn
 from gputui.runs.records import RunRecord
 from gputui.runs.text import brief, text, usage_facts
 
 if TYPE_CHECKING:
     import distributed
-
-__all__ = ["RunCancelledError", "RunProgress", "RunResult", "RunWorker", "execute"]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -72,7 +71,7 @@ class RunResult:
             f"<b>{escape(self.heading)}</b>",
             f"<pre>{escape(text(self.result, self.units))}</pre>",
         ]
-        if self.figure and has_matplotlib():
+        if self.figure and find_spec("matplotlib"):
             data = base64.b64encode(drawn(self.figure, "png")).decode()
             parts.append(f'<img width="600" src="data:image/png;base64,{data}">')
         if self.record:

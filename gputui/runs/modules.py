@@ -174,12 +174,16 @@ def _found(folder: Path, parent: str) -> Iterator[tuple[str, Path]]:
             yield name, path.parent / f"{path.name}.py"
 
 
-class SchedulerModules(SchedulerPlugin):  # type: ignore[misc]
-    """Lets the scheduler unpickle graphs that refer to the modules."""
+class SentModules:
+    """A plugin with the modules of a client."""
 
     def __init__(self, modules: Modules) -> None:
         self.name = plugin_name(modules.client)
         self.modules = modules
+
+
+class SchedulerModules(SentModules, SchedulerPlugin):  # type: ignore[misc]
+    """Lets the scheduler unpickle graphs that refer to the modules."""
 
     async def start(self, scheduler: Any) -> None:
         """Replace the modules of clients that are gone, and this client's earlier ones.
@@ -225,12 +229,8 @@ class SchedulerModules(SchedulerPlugin):  # type: ignore[misc]
         return ""
 
 
-class WorkerModules(WorkerPlugin):  # type: ignore[misc]
+class WorkerModules(SentModules, WorkerPlugin):  # type: ignore[misc]
     """Lets a worker run functions of the modules."""
-
-    def __init__(self, modules: Modules) -> None:
-        self.name = plugin_name(modules.client)
-        self.modules = modules
 
     def setup(self, worker: Any) -> None:
         """Install them, before the worker takes a task."""

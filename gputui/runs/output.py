@@ -201,11 +201,6 @@ def write_over(path: Path, data: bytes) -> None:
         raise
 
 
-def has_matplotlib() -> bool:
-    """Whether a figure can be drawn to a file."""
-    return importlib.util.find_spec("matplotlib") is not None
-
-
 def drawn(figure: Figure, format: str) -> bytes:
     """Return the figure as png, pdf or svg."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg

@@ -38,14 +38,13 @@ IDLE_PERCENT = 5.0
 J_PER_WH = 3600.0
 
 
+@dataclass(slots=True)
 class Mean:
     """The mean of a reading over time, and its peak."""
 
-    __slots__ = ("_seconds", "_sum", "peak")
-
-    def __init__(self) -> None:
-        self.peak: float | None = None
-        self._sum = self._seconds = 0.0
+    peak: float | None = None
+    _sum: float = 0.0
+    _seconds: float = 0.0
 
     def add(self, value: float | None, for_s: float) -> None:
         """Take in a reading that held for some seconds."""
@@ -61,19 +60,18 @@ class Mean:
         return self._sum / self._seconds if self._seconds else self.peak
 
 
+@dataclass(slots=True)
 class Energy:
     """A GPU's energy: its counter between two changes of it, its power before and afterwards.
 
     The counter is read every ten seconds: when it changes it is new, and what it adds is exact.
     """
 
-    __slots__ = ("_counter_j", "_known", "_since_j", "_sure_j")
-
-    def __init__(self) -> None:
-        self._counter_j: float | None = None
-        self._known = False
-        """Whether the counter has changed: the first value may be ten seconds old."""
-        self._sure_j = self._since_j = 0.0
+    _counter_j: float | None = None
+    _known: bool = False
+    """Whether the counter has changed: the first value may be ten seconds old."""
+    _sure_j: float = 0.0
+    _since_j: float = 0.0
 
     def add(self, counter_j: float | None, power_w: float | None, for_s: float) -> None:
         """Take in the readings after some seconds."""
@@ -120,8 +118,8 @@ class Device:
         return DeviceUsage(
             self.name,
             self.reading.uuid,
-            memory_peak_bytes=_whole(self.memory.peak),
-            memory_mean_bytes=_whole(self.memory.value),
+            memory_peak_bytes=_rounded(self.memory.peak, None),
+            memory_mean_bytes=_rounded(self.memory.value, None),
             utilization_percent=_rounded(self.utilization.value),
             energy_wh=_rounded(self.energy.total_wh, 3),
             idle_s=round(sum(self.idle.values()), 1),
@@ -295,16 +293,16 @@ class FlightRecorder:
             gpu_hours=round(sum(device.seconds for device in each) / 3600, 6),
             energy_wh=round(sum(energy_wh), 3) if energy_wh else None,
             utilization_percent=_rounded(sum(busy) / len(busy)) if busy else None,
-            device_memory_peak_bytes=_whole(
-                max(_known(device.memory.peak for device in each), default=None)
+            device_memory_peak_bytes=_rounded(
+                max(_known(device.memory.peak for device in each), default=None), None
             ),
-            device_memory_mean_bytes=_whole(sum(memory) / len(memory)) if memory else None,
-            host_memory_peak_bytes=_whole(self._host_memory.peak),
-            host_memory_mean_bytes=_whole(self._host_memory.value),
+            device_memory_mean_bytes=_rounded(sum(memory) / len(memory), None) if memory else None,
+            host_memory_peak_bytes=_rounded(self._host_memory.peak, None),
+            host_memory_mean_bytes=_rounded(self._host_memory.value, None),
             # What one sends another receives.
             moved=tuple(self._moved.most_common()),
-            nvlink_bytes=_whole(sum(device.nvlink_bytes for device in each) / 2) or None,
-            network_bytes=_whole(self._network_bytes) or None,
+            nvlink_bytes=_rounded(sum(device.nvlink_bytes for device in each) / 2, None) or None,
+            network_bytes=_rounded(self._network_bytes, None) or None,
             idle_s=round(sum(idle.values()), 1),
             idle_why=_longest(idle),
             slowest=self._slowest(),
@@ -392,9 +390,6 @@ def _longest(idle: dict[Idle, float]) -> tuple[tuple[Idle, float], ...]:
     return tuple((why, round(seconds, 1)) for why, seconds in ranked if seconds)
 
 
-def _whole(value: float | None) -> int | None:
-    return None if value is None else round(value)
-
-
-def _rounded(value: float | None, digits: int = 1) -> float | None:
+def _rounded(value: float | None, digits: int | None = 1) -> Any:
+    """Return a number with so many digits, without as an integer; None stays None."""
     return None if value is None else round(value, digits)

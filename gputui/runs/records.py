@@ -14,6 +14,7 @@ import os
 import shlex
 import shutil
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -338,7 +339,7 @@ class Recording:
         self.record = record
         self._warn = warn
         self._warned = False
-        self._timings: dict[str, float] = {}
+        self._timings = defaultdict[str, float](float)
         self._stage = ""
         self._stage_from = 0.0
         self._log_room = MOST_LOG_BYTES
@@ -365,8 +366,7 @@ class Recording:
         """Note that the run is at another stage now; how long each took is recorded."""
         now = time.monotonic()
         if self._stage:
-            took_s = self._timings.get(self._stage, 0.0) + now - self._stage_from
-            self._timings[self._stage] = took_s
+            self._timings[self._stage] += now - self._stage_from
         self._stage, self._stage_from = name, now
         if name:
             self.note(name)
@@ -396,7 +396,7 @@ class Recording:
             return
         self.stage("")
         self.record = replace(
-            self.record, state=state, ended_at=time.time(), timings=self._timings, **outcome
+            self.record, state=state, ended_at=time.time(), timings=dict(self._timings), **outcome
         )
         trace = self.record.failure.traceback if self.record.failure else ()
         said = f"{state} {self.record.error}".rstrip().splitlines()

@@ -37,9 +37,8 @@ def device_bytes(value: object) -> int:
         return sum(map(device_bytes, value.values()))
     if isinstance(value, list | tuple):
         return sum(map(device_bytes, value))
-    if type(value).__module__.partition(".")[0] not in DEVICE_LIBRARIES:
-        return 0
-    if getattr(value, "is_cuda", True) is False:  # a torch tensor in host memory
+    on_host = getattr(value, "is_cuda", True) is False  # a torch tensor there
+    if on_host or type(value).__module__.partition(".")[0] not in DEVICE_LIBRARIES:
         return 0
     return int(sizeof(value))
 
