@@ -110,8 +110,9 @@ class Head:
             config.notify or "", self.name, lambda id: self.runs.by_id.get(id), self.tell
         )
         self.questions = Questions(self.server.broadcast, self._someone_there)
-        start_child = partial(run, self.name, self.cluster_id)
-        self.runs = Runs(start_child, self.event_log, self.fleet_changed)
+        self.runs = Runs(
+            partial(run, self.name, self.cluster_id), self.event_log, self.fleet_changed
+        )
         self.scheduler = SchedulerProcess(
             config,
             host=LOOPBACK if self.local_only else "",

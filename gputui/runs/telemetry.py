@@ -69,12 +69,6 @@ def chrome_trace(run: RunStatus, telemetry: Telemetry) -> bytes:
     pids: dict[str, int] = {}
     tids: dict[tuple[str, int], int] = {}
 
-    def process(host: str) -> int:
-        if host not in pids:
-            pids[host] = len(pids) + 1
-            events.append(_named("process_name", pids[host], 0, host))
-        return pids[host]
-
     at_s = 0.0
     for stage, seconds in run.timings:
         events.append(_event("X", stage, 0, at_s, dur=round(seconds * US), tid=0))
@@ -87,7 +81,7 @@ def chrome_trace(run: RunStatus, telemetry: Telemetry) -> bytes:
         lane = next((n for n, end in enumerate(ends) if end <= at), len(ends))
         ends[lane : lane + 1] = [at + duration_s]
         host, _, label = worker.rpartition(":")
-        pid, key = process(host), (worker, lane)
+        pid, key = pids.setdefault(host, len(pids) + 1), (worker, lane)
         if key not in tids:
             tids[key] = len(tids) + 1
             name = f"{label} +{lane}" if lane else label
@@ -97,12 +91,13 @@ def chrome_trace(run: RunStatus, telemetry: Telemetry) -> bytes:
         events.append(_event("X", telemetry.names[prefix], pid, at - began, **place, **more))
     for device in telemetry.devices:
         host, _, label = device.name.rpartition(":")
-        pid = process(host)
+        pid = pids.setdefault(host, len(pids) + 1)
         for at, row in zip(telemetry.times, device.rows, strict=True):
             for (what, unit), value in zip(COUNTERS, row or (), strict=False):
                 if value is not None:
                     name = f"{label} {what}"
                     events.append(_event("C", name, pid, at - began, args={unit: value}))
+    events += [_named("process_name", pid, 0, host) for host, pid in pids.items()]
     return msgspec.json.encode({"traceEvents": events, "displayTimeUnit": "ms"})
 
 
