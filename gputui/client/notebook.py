@@ -7,7 +7,6 @@ was when it was shown, when the last run ended, or when the cluster was closed.
 """
 
 import asyncio
-import json
 from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict
@@ -17,7 +16,6 @@ from time import localtime, strftime
 from typing import Any
 from uuid import uuid4
 
-import msgspec
 import traitlets
 from anywidget import AnyWidget
 from IPython import get_ipython
@@ -30,7 +28,7 @@ from gputui.model.plain_text import cut
 from gputui.model.series import of_device, of_worker
 from gputui.model.slots import PLACES, Slot, SlotState, slots_of
 from gputui.model.snapshot import RunStatus, Snapshot
-from gputui.presets import Figure
+from gputui.presets.definition import figure_of
 from gputui.process.background import within
 from gputui.protocol.frontend import SnapshotTaken
 
@@ -69,7 +67,6 @@ class FleetColumns:
         self.newest: dict[str, Any] = {}
         self._alarms = Alarms()
         self._past: deque[str] = deque(maxlen=PAST_S)
-        self._figures: dict[str, dict[str, Any] | None] = {}
 
     def look(self, snapshot: Snapshot) -> dict[str, Any]:
         """Take in a snapshot; return the values of the traits."""
@@ -79,8 +76,7 @@ class FleetColumns:
         shown = {name: list(columns.get(name, ())) for name in COLUMNS}
         self._past.append("".join(map(_character, shown["busy"])))
         runs = snapshot.runs[: -RUNS - 1 : -1]
-        ended = {run.id: run.result_json for run in runs if run.result_json}
-        self._figures = {id: self._figures.get(id) or _figure(ended[id]) for id in ended}
+        figures = {run.id: figure_of(run.result_json) for run in runs}
         running = sum(worker.executing or 0 for worker in snapshot.workers)
         left = sum(group.total - group.finished for group in snapshot.groups)
         wanted = snapshot.wanted_workers
@@ -101,7 +97,7 @@ class FleetColumns:
                 :ALARMS
             ],
             "runs": [_run(run) for run in runs],
-            "figures": {id: figure for id, figure in self._figures.items() if figure},
+            "figures": {id: asdict(figure) for id, figure in figures.items() if figure},
         }
         return self.newest
 
@@ -171,16 +167,6 @@ def _run(run: RunStatus) -> dict[str, Any]:
         "total": 0 if run.state.ended else run.total,
         "text": cut(lines[0], TEXT_CHARS) if lines else "",
     }
-
-
-def _figure(result_json: str) -> dict[str, Any] | None:
-    """Return the figure of an ended run's `--json` object; None without one."""
-    try:
-        figure = msgspec.convert(json.loads(result_json)["figure"], Figure, strict=False)
-    except (KeyError, TypeError, ValueError):
-        return None
-    drawable = figure.finite()
-    return asdict(drawable) if drawable else None
 
 
 class FleetWidget(AnyWidget):  # type: ignore[misc]

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date, time, timedelta
 from enum import Enum
+from functools import lru_cache
 from numbers import Number
 from os import PathLike
 from typing import Any
@@ -253,6 +254,16 @@ class Figure:
         title = f"{self.title} ({left_out} not finite)" if left_out else self.title
         x, y = zip(*points, strict=True)
         return replace(self, title=title, x=x, y=y, logarithmic=self.logarithmic and min(y) > 0)
+
+
+@lru_cache(maxsize=8)
+def figure_of(result_json: str) -> Figure | None:
+    """Return the figure of an ended run's `--json` object, or None without one."""
+    import msgspec  # hosts are without it, and tasks there may import gputui.presets
+
+    with contextlib.suppress(ValueError, LookupError, TypeError, msgspec.MsgspecError):
+        return msgspec.convert(json.loads(result_json)["figure"], Figure, strict=False).finite()
+    return None
 
 
 def _finite(value: float | None) -> float | None:

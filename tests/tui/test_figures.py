@@ -5,7 +5,8 @@ import json
 import pytest
 
 from gputui.presets import Figure
-from gputui.tui.rendering.figures import figure_lines, figure_of, figure_text
+from gputui.presets.definition import figure_of
+from gputui.tui.rendering.figures import figure_lines, figure_text
 
 
 def test_the_figure_of_a_run_is_the_one_that_its_preset_made() -> None:

@@ -1,7 +1,5 @@
 """A run's figure, where its preset made one → lines of a given width and height. Pure."""
 
-import contextlib
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -24,18 +22,6 @@ NUMBER_CELLS = 9
 """Cells of a matrix's column from which on its numbers stand next to its colours."""
 
 
-@lru_cache(maxsize=8)
-def figure_of(result_json: str) -> Figure | None:
-    """Return the figure of an ended run's `--json` object, or None without one."""
-    with contextlib.suppress(ValueError, LookupError, TypeError, msgspec.MsgspecError):
-        return _read(json.loads(result_json)["figure"]).finite()
-    return None
-
-
-def _read(record: Mapping[str, Any]) -> Figure:
-    return msgspec.convert(record, Figure, strict=False)
-
-
 def figure_text(made: Figure | Mapping[str, Any], width: int = 80, height: int = 20) -> str:
     """Return a figure, or that of a record, as text; or why it cannot be drawn.
 
@@ -50,7 +36,7 @@ def figure_text(made: Figure | Mapping[str, Any], width: int = 80, height: int =
       94.1 ▁▁▁▂▂▂▃▃▃▄▄▄▅▅▅▆▆▆▇▇▇███ 95.5
     """
     try:
-        figure = made if isinstance(made, Figure) else _read(made)
+        figure = made if isinstance(made, Figure) else msgspec.convert(made, Figure, strict=False)
         drawable = figure.finite()
         if drawable is None:
             return f"{figure.title}: {NO_NUMBER}"

@@ -9,6 +9,7 @@ from typing import ClassVar
 from textual import work
 
 from gputui.model.snapshot import RunState, RunStatus
+from gputui.presets.definition import figure_of
 from gputui.protocol.frontend import CancelRun, StartRun
 from gputui.protocol.programs import exec_words, is_program
 from gputui.runs.playback import recorded_run
@@ -21,7 +22,7 @@ from gputui.tui.filter import Fields
 from gputui.tui.rendering import Line, fitted, gauge, wrapped
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.columns import Column, text_column
-from gputui.tui.rendering.figures import figure_lines, figure_of
+from gputui.tui.rendering.figures import figure_lines
 from gputui.tui.rendering.work import (
     LINES,
     MARKS,
