@@ -43,7 +43,7 @@ from gputui.model.plain_text import aligned, safe, safe_lines
 from gputui.model.readings import Wanted
 from gputui.model.snapshot import ClusterState
 from gputui.protocol.connection_file import ConnectionFile, chosen, find_cluster, running_clusters
-from gputui.protocol.frontend import Done, ReadMetrics, SnapshotTaken, StartRun, Stop
+from gputui.protocol.frontend import ReadMetrics, SnapshotTaken, StartRun, Stop
 from gputui.protocol.starter import ConfigureHead
 from gputui.settings import load_settings
 
@@ -157,7 +157,6 @@ async def detach_program(request: "RunRequest", options: Mapping[str, Any]) -> N
     async with connection:
         typed = as_typed(request.parameters)
         done = await connection.request(StartRun(0, request.name, typed, cwd=str(Path.cwd())))
-        assert isinstance(done, Done)
         if head is not None:
             ignore_signals()  # from here on it runs, and the command says so
             head.keep()
@@ -264,29 +263,25 @@ async def _describe(cluster: ConnectionFile) -> dict[str, Any]:
     opening = HeadConnection.open(cluster.socket, frontend="command", snapshots=True)
     try:
         async with asyncio.timeout(ANSWER_S), await opening as connection:
-            async for message in connection.messages():
-                if isinstance(message, SnapshotTaken):
-                    snapshot = message.snapshot
-                    return row | {
-                        "address": snapshot.scheduler.address,
-                        "hosts": len(snapshot.hosts),
-                        "workers": snapshot.workers_up,
-                        "started": snapshot.started_at,
-                        "state": snapshot.state,
-                        "problem": "",
-                    }
+            snapshot = (await connection.received(SnapshotTaken)).snapshot
+            return row | {
+                "address": snapshot.scheduler.address,
+                "hosts": len(snapshot.hosts),
+                "workers": snapshot.workers_up,
+                "started": snapshot.started_at,
+                "state": snapshot.state,
+                "problem": "",
+            }
     except OtherVersionError:
         return row | {"problem": ANOTHER}
     except (GputuiError, TimeoutError):
-        pass
-    return row
+        return row
 
 
 async def metrics(name: str | None) -> None:
     """Print a cluster's metrics; raises UsageError where it is not clear which."""
     async with await connecting(name)(frontend="command") as connection:
         done = await connection.request(ReadMetrics(0))
-        assert isinstance(done, Done)
         print(safe_lines(done.text), end="")
 
 

@@ -101,8 +101,7 @@ async def _examined(connection: HeadConnection, heard: list[ToFrontend], *, logs
     connection.heard = heard.append
     async with connection:
         connection.send(SubscribeLogs(logs))
-        found = await connection.request(Examine(0))
-        assert isinstance(found, Examined)
+        found: Examined = await connection.request(Examine(0))
         await connection.received(SnapshotTaken)
         if logs:
             await asyncio.sleep(LOGS_S)

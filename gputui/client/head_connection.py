@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from gputui.errors import HeadError, OtherVersionError, ProtocolError
 from gputui.model.snapshot import Session
@@ -40,6 +40,7 @@ from gputui.protocol.typed_codec import TypedChannel, decode, encode
 GONE = "the cluster's head is gone"
 OTHER_VERSION = "use the gputui that started the cluster, or start it again with this one"
 
+Message = TypeVar("Message")
 HeadChannel = TypedChannel[FromFrontend, ToFrontend]
 
 
@@ -128,10 +129,11 @@ class HeadConnection:
             await channel.close()
             raise
 
-    def request(self, message: Request) -> "asyncio.Future[Reply]":
+    def request(self, message: Request) -> "asyncio.Future[Any]":
         """Send a request at once, with its number filled in, and return its answer to come.
 
-        That raises HeadError with the reason when the head refuses, and when it is gone.
+        That is the `Reply` which the request's docstring names, else `Done`. It raises HeadError
+        with the reason when the head refuses, and when it is gone.
         """
         number = next(self._numbers)
         reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
@@ -152,11 +154,11 @@ class HeadConnection:
             self._arrived.clear()
             await self._arrived.wait()
 
-    async def received(self, kind: type[ToFrontend]) -> None:
-        """Wait for a message of this class; raises HeadError when the head is gone before."""
+    async def received(self, kind: type[Message]) -> Message:
+        """Return the next message of this class; raises HeadError when the head is gone before."""
         async for message in self.messages():
             if isinstance(message, kind):
-                return
+                return message
         raise HeadError(self.why_gone)
 
     async def close(self) -> None:

@@ -40,7 +40,6 @@ from gputui.protocol.frontend import (
     AwaitWorkers,
     Done,
     EventHappened,
-    Reply,
     Request,
     RetireWorkers,
     Scale,
@@ -370,9 +369,8 @@ class RunningCluster(Cluster):  # type: ignore[misc]
         with contextlib.suppress(HeadError):
             self._settle(await self._head.request(AwaitWorkers(0, 0)))
 
-    def _settle(self, settled: Reply) -> Settled:
+    def _settle(self, settled: Settled) -> Settled:
         """Update the workers from the head's snapshot."""
-        assert isinstance(settled, Settled)
         self._requested = frozenset(settled.wanted)
         self._worker_size = settled.worker_size
         return settled
@@ -389,9 +387,8 @@ class RunningCluster(Cluster):  # type: ignore[misc]
 
         return self.sync(asked)
 
-    async def _answered(self, reply: "asyncio.Future[Reply]") -> str:
+    async def _answered(self, reply: "asyncio.Future[Done]") -> str:
         answer = await reply
-        assert isinstance(answer, Done)
         await self._refresh()
         return answer.text
 

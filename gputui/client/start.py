@@ -198,10 +198,9 @@ async def workers_up(
 
     connection.heard = heard
     try:
-        settled = await connection.request(AwaitWorkers(0, workers))
+        settled: Settled = await connection.request(AwaitWorkers(0, workers))
     finally:
         connection.heard = None
-    assert isinstance(settled, Settled)
     left = tuple(host for host in settled.failed_hosts if host.name not in reported)
     for problem in failures(replace(settled, failed_hosts=left)):
         tell(problem)

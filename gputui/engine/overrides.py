@@ -7,7 +7,7 @@ method was there for is not done. So each class names what it overrides with `ov
 
 import inspect
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from gputui.errors import ClusterError
 
@@ -30,7 +30,7 @@ def overriding(**parameters: str | None) -> Callable[[Class], Class]:
     return checked
 
 
-def require(kind: type | None, **parameters: str | None) -> None:
+def require(kind: Any, **parameters: str | None) -> None:
     """Check that a class has these methods, or attributes.
 
     >>> require(str, split="self sep maxsplit")
@@ -50,8 +50,7 @@ install the releases of dask and distributed that gputui names
                 raise _unusable(kind, f"{name}({', '.join(expected.split())})")
 
 
-def _unusable(kind: type | None, part: str) -> ClusterError:
-    assert kind is not None
+def _unusable(kind: type, part: str) -> ClusterError:
     package = kind.__module__.partition(".")[0]
     return ClusterError(
         f"this release of {package} has no {kind.__name__}.{part}, which gputui uses: "

@@ -20,7 +20,7 @@ from typing import Any
 
 from gputui.errors import HeadError, RunError
 from gputui.presets import RunCancelledError, RunProgress
-from gputui.protocol.frontend import AwaitWorkers, Settled, ToFrontend
+from gputui.protocol.frontend import AwaitWorkers, ToFrontend
 from gputui.protocol.programs import (
     PIECE_BYTES,
     EndRun,
@@ -105,11 +105,9 @@ class RunningProgram:
         """Start it, and return the status of the first process that failed once all have ended."""
         self._connection.heard = self._heard
         self._ongoing.progressed(RunProgress("waiting for GPUs", 0, 0))
-        placed = await self._connection.request(self._order)
-        assert isinstance(placed, Placed)
+        placed: Placed = await self._connection.request(self._order)
         self._places = placed.places
         told, settled = self._ongoing.settled, await self._connection.request(AwaitWorkers(0, 0))
-        assert isinstance(settled, Settled)
         self._ongoing.settled = settled
         for host in settled.failed_hosts:
             if host.name not in {each.name for each in told.failed_hosts}:

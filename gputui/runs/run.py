@@ -302,7 +302,6 @@ class OngoingRun:
             if is_program(self.request.name):
                 continue
             settled = await self.connection.request(AwaitWorkers(0, 1))
-            assert isinstance(settled, Settled)
             if not settled.workers:
                 raise RunError("\n  ".join(["no worker is left", *failures(settled)]))
 

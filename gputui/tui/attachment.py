@@ -6,13 +6,13 @@ It is a `client.HeadConnection`, to a head or, in a demo, to one in this process
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gputui.errors import HeadError
 
 if TYPE_CHECKING:
     from gputui.client.head_connection import HeadConnection
-    from gputui.protocol.frontend import FromFrontend, Reply, Request, ToFrontend
+    from gputui.protocol.frontend import FromFrontend, Request, ToFrontend
 
 
 OpenConnection = Callable[[], Awaitable["HeadConnection"]]
@@ -123,8 +123,8 @@ class Attachment:
         self.lost, self._met = False, None
         return name
 
-    async def request(self, message: "Request") -> "Reply":
-        """Have the head carry out a request; raises HeadError when it cannot."""
+    async def request(self, message: "Request") -> Any:
+        """Have the head carry out a request, and return its answer; raises HeadError."""
         if self.connection is None:
             raise HeadError("the head does not answer")
         return await self.connection.request(message)

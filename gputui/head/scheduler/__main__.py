@@ -50,9 +50,8 @@ async def _run(output_descriptor: int) -> None:
     stream = await SocketStream.of_pipes(0, output_descriptor)
     channel = HeadChannel(stream, ToScheduler)
     config = await channel.receive()
-    if config is None:
+    if not isinstance(config, ConfigureScheduler):
         return
-    assert isinstance(config, ConfigureScheduler)
     for handler in logging.getLogger("distributed").handlers:
         handler.setLevel(logging.WARNING)  # the head logs who joins; clients ask for the rest
     # Agents that try whether they reach the port are no failed TLS handshakes to warn of.
