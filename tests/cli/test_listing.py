@@ -15,7 +15,7 @@ from gputui.cli.clusters import table as cluster_table
 from gputui.cli.listing import run_table
 from gputui.errors import RunError
 from gputui.model.snapshot import RunState
-from gputui.runs.records import ended, write
+from gputui.runs.records import write
 
 Capture = pytest.CaptureFixture[str]
 
@@ -125,18 +125,14 @@ def test_without_any_run_it_is_said_how_to_make_one(capsys: Capture) -> None:
 
 
 def test_runs_are_a_table_with_how_each_ended() -> None:
-    good = ended(record(id="20260101-120000-svd-aaaa"), RunState.DONE, summary="condition 3")
-    bad = ended(
-        record(id="20260101-120000-mean-bbbb"),
-        RunState.FAILED,
-        failure=RunError("full\nx").failure(),
-    )
-    assert run_table(
-        (replace(good, ended_at=good.started_at + 2), replace(bad, ended_at=bad.started_at))
-    ) == [
+    begun = record(id="20260101-120000-svd-aaaa")
+    over = {"ended_at": begun.started_at + 2}
+    good = replace(begun, state=RunState.DONE, summary="condition 3", **over)
+    bad = replace(begun, id="20260101-120000-mean-bbbb", state=RunState.FAILED, **over)
+    assert run_table((good, replace(bad, failure=RunError("full\nx").failure()))) == [
         "run                        state           took     memory  result",
         "20260101-120000-svd-aaaa   done           2.0 s          –  condition 3",
-        "20260101-120000-mean-bbbb  failed         0.0 s          –  full",
+        "20260101-120000-mean-bbbb  failed         2.0 s          –  full",
     ]
 
 

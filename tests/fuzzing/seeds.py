@@ -6,7 +6,7 @@ import subprocess
 import tempfile
 import typing
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from hypothesis import HealthCheck, Phase, given, settings
@@ -14,7 +14,6 @@ from hypothesis import HealthCheck, Phase, given, settings
 from gputui.model.snapshot import RunState, Snapshot
 from gputui.protocol.typed_codec import encode
 from gputui.runs import new_record
-from gputui.runs.records import ended
 from tests.fuzzing.shapes import value_of
 from tests.fuzzing.targets import RUN, UNIONS
 
@@ -51,7 +50,9 @@ def inputs(target: str) -> list[bytes]:
         return [subprocess.run(["ssh", "-G", name], capture_output=True).stdout for name in "ab"]
     if target == "records":
         record = new_record("svd", {"rows": 1}, backend="auto", hosts="", version="1", id=RUN)
-        done = ended(record, RunState.DONE, result=RESULT, timings={"computing": 1.5}, saved=("a",))
+        done = replace(
+            record, state=RunState.DONE, ended_at=2.0, result=RESULT, timings={"computing": 1.5}
+        )
         return [json.dumps(asdict(each)).encode() for each in (record, done)]
     kinds = (
         [Snapshot]
