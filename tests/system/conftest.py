@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -162,6 +163,25 @@ def gputui(tmp_path: Path) -> Iterator[Command]:
     """The command, with a state and a runtime folder of its own; nothing of it may be left."""
     with a_command(tmp_path) as command:
         yield command
+
+
+@pytest.fixture(scope="module")
+def ended(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[Any], Any]]:
+    """A function that returns what the module's `played` returns for a `case` of its tests.
+
+    Most of a case is waiting: all that were chosen are played, three at a time.
+    """
+    tests = [each for each in request.session.items if "ended" in getattr(each, "fixturenames", ())]
+    cases = [each.callspec.params["case"] for each in tests if each.module is request.module]
+    with ThreadPoolExecutor(3) as pool:
+        ends = {
+            case: pool.submit(request.module.played, case, tmp_path_factory.mktemp("case"))
+            for case in cases
+        }
+        yield lambda case: ends[case].result()
+        pool.shutdown(cancel_futures=True)
 
 
 @pytest.fixture

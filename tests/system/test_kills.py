@@ -3,8 +3,7 @@
 import json
 import os
 import signal
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -48,30 +47,12 @@ LONG = [
 ]
 MATRIX = [*EVERY_TIME, *(pytest.param(case, marks=pytest.mark.long) for case in LONG)]
 
-SIDE_BY_SIDE = 3
-"""Most of a run that is killed is waiting: so many go on at once."""
+Case = tuple[str, str, str, signal.Signals, int, str]
 
 
-Kill = tuple[str, str, str, signal.Signals]  # when, what the task is, what is sent to whom
-Ended = tuple[int, str, str]  # the command's exit status, stdout and stderr
-
-
-@pytest.fixture(scope="module")
-def play(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Callable[[Kill], Ended]]:
-    """A function that returns how a kill ended; they are played side by side from the first on."""
-    chosen = [item for item in request.session.items if "play" in getattr(item, "fixturenames", ())]
-    kills = [item.callspec.params["case"][:4] for item in chosen]
-    with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
-        ends = {kill: pool.submit(played, kill, tmp_path_factory.mktemp("kill")) for kill in kills}
-        yield lambda kill: ends[kill].result()
-        pool.shutdown(cancel_futures=True)
-
-
-def played(kill: Kill, folder: Path) -> Ended:
-    """Run, kill, and see that nothing is left."""
-    moment, task, victim, number = kill
+def played(case: Case, folder: Path) -> tuple[int, str, str]:
+    """Run, kill, see that nothing is left, and return the exit status and what was said."""
+    moment, task, victim, number, *_ = case
     with a_command(folder) as gputui:
         if victim in ("command", "head", "scheduler"):  # all others are to be replaced
             gputui.env["DASK_GPUTUI__LEASE"] = "2"
@@ -79,19 +60,19 @@ def played(kill: Kill, folder: Path) -> Ended:
         os.kill(run.reach(moment, victim), number)
         if moment == "start":
             (folder / "go").touch()
-        ended = run.end()
+        end = run.end()
         run.assert_nothing_left()
         gputui.assert_nothing_left()
-    return ended
+    return end
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", MATRIX, ids=lambda case: "-".join(map(str, case[:4])))
 def test_a_kill_is_told_and_leaves_nothing(
-    play: Callable[[Kill], Ended], case: tuple[str, str, str, signal.Signals, int, str]
+    ended: Callable[[Case], tuple[int, str, str]], case: Case
 ) -> None:
-    *kill, exit_code, says = case
-    status, out, err = play(tuple(kill))
+    *_, exit_code, says = case
+    status, out, err = ended(case)
     assert (status, says in err) == (exit_code, True), err
     assert "Traceback" not in err
     if exit_code == 0:

@@ -5,8 +5,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,6 @@ from tests.system.conftest import GONE_S, Command, a_command, found, wait_until
 from tests.system.parts import PARTS, cluster_of, parts_of
 
 HOST = "localhost gpus=none workers=1 nthreads=1 memory=512MiB"
-SIDE_BY_SIDE = 3
 INT, TERM, HUP, KILL = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL
 
 
@@ -47,11 +45,13 @@ LONG = [
     *(("worker", number) for number in (TERM, INT, HUP)),
     *(("told", number) for number in (TERM, HUP)),
 ]
-MATRIX = [*EVERY_TIME, *(pytest.param(*case, marks=pytest.mark.long) for case in LONG)]
+MATRIX = [*EVERY_TIME, *(pytest.param(case, marks=pytest.mark.long) for case in LONG)]
+Case = tuple[str, signal.Signals]
 
 
-def interrupted(moment: str, number: int, folder: Path) -> int:
+def played(case: Case, folder: Path) -> int:
     """Interrupt `up` at a moment; its exit status, which says whether there is a cluster."""
+    moment, number = case
     with a_command(folder) as gputui:
         process = gputui.start("up", HOST, "--name", "lab")
         found(lambda: MOMENTS[moment](gputui) or process.poll() is not None)
@@ -65,30 +65,14 @@ def interrupted(moment: str, number: int, folder: Path) -> int:
     return process.returncode
 
 
-@pytest.fixture(scope="module")
-def statuses(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[tuple[str, int], Future[int]]]:
-    """The exit status of `up` for each moment and signal; most of each is waiting."""
-    items = request.session.items
-    chosen = [item for item in items if "statuses" in getattr(item, "fixturenames", ())]
-    cases = [(item.callspec.params["moment"], item.callspec.params["number"]) for item in chosen]
-    with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
-        ends = {
-            case: pool.submit(interrupted, *case, tmp_path_factory.mktemp("up")) for case in cases
-        }
-        yield ends
-        pool.shutdown(cancel_futures=True)
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(("moment", "number"), MATRIX)
+@pytest.mark.parametrize("case", MATRIX, ids=lambda case: "-".join(map(str, case)))
 def test_up_leaves_a_cluster_only_where_it_says_so(
-    statuses: dict[tuple[str, int], Future[int]], moment: str, number: int
+    ended: Callable[[Case], int], case: Case
 ) -> None:
-    status = statuses[moment, number].result()
-    assert status in ({0} if moment == "told" else {0, 130, -number})
+    moment, number = case
+    assert ended(case) in ({0} if moment == "told" else {0, 130, -number})
 
 
 @pytest.mark.slow
