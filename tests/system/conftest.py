@@ -41,11 +41,12 @@ class Command:
     env: dict[str, str] = field(default_factory=dict)
     before: tuple[str, ...] = ()
     """Words of a command that starts another one."""
+    program: tuple[str, ...] = ("-m", "gputui")
     started: list["subprocess.Popen[str]"] = field(default_factory=list)
     screens: list[Emulated] = field(default_factory=list)
 
     def words(self, *arguments: str) -> list[str]:
-        return [*self.before, sys.executable, "-m", "gputui", *arguments]
+        return [*self.before, sys.executable, *self.program, *arguments]
 
     def start(self, *arguments: str, **more: Any) -> "subprocess.Popen[str]":
         return self.start_other(*self.words(*arguments), **more)

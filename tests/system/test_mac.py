@@ -4,7 +4,7 @@ No Mac was at hand: Linux's calls, `/proc` and the name of the system are taken 
 """
 
 import ast
-import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,6 @@ from tests import mac
 from tests.system.conftest import Command
 from tests.system.lab import HERE
 from tests.system.test_elsewhere import There, there  # noqa: F401
-from tests.terminals import Emulated
 
 ROOT = Path(package.__file__).parent
 ON_LINUX = ("agent", "worker", "head", "process", "fleet/deploy")
@@ -55,9 +54,9 @@ def test_frontends_use_nothing_that_only_linux_has() -> None:
     assert "process/procfs.py" in hosts  # the walk finds what is there
 
 
-def on_a_mac(gputui: Command, *words: str) -> tuple[int, str, str]:
-    done = gputui.run_other(sys.executable, mac.__file__, *words)
-    return done.returncode, done.stdout, done.stderr
+def on_a_mac(gputui: Command) -> Command:
+    """Return the command as it is on a Mac."""
+    return replace(gputui, program=(mac.__file__,))
 
 
 @pytest.mark.parametrize("words", [[], ["localhost"], ["up", "gpu-a"], ["--run", "smoke"]])
@@ -65,9 +64,10 @@ def test_a_cluster_is_not_started_there_and_one_sentence_says_so(
     gputui: Command, words: list[str]
 ) -> None:
     screen = [] if words[:1] in (["up"], ["--run"]) else ["--run", "smoke"]
-    status, stdout, stderr = on_a_mac(gputui, *words, *screen)
-    assert (status, stdout) == (2, "")
-    assert stderr.splitlines()[-1].startswith("gputui: clusters start on Linux, and localhost is")
+    done = on_a_mac(gputui)(*words, *screen)
+    assert (done.returncode, done.stdout) == (2, "")
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("gputui: clusters start on Linux, and localhost is")
 
 
 @pytest.mark.parametrize("words", [["doctor"], ["who"], ["claim", "-n", "1"]])
@@ -76,9 +76,9 @@ def test_this_machine_is_no_host_there_of_commands_without_a_cluster(
     gputui: Command, words: list[str], hosts: list[str]
 ) -> None:
     command, *options = words
-    status, stdout, stderr = on_a_mac(gputui, command, *hosts, *options)
-    assert (status, stdout) == (2, "")
-    assert stderr == (
+    done = on_a_mac(gputui)(command, *hosts, *options)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
         "gputui: localhost is no host here: its agent needs Linux; name other machines\n"
     )
 
@@ -88,35 +88,28 @@ def test_this_machine_is_no_host_there_of_commands_without_a_cluster(
 def test_a_screen_on_this_machine_says_there_that_it_is_no_host(
     gputui: Command, words: list[str]
 ) -> None:
-    command = [sys.executable, mac.__file__, *words]
-    screen = Emulated.start(*command, env=gputui.env, cells=(100, 30))
-    try:
-        screen.sees("localhost is no host here")
-    finally:
-        screen.kill()
+    on_a_mac(gputui).open(*words).sees("localhost is no host here")
 
 
 def test_what_runs_and_what_was_run_is_listed_there(gputui: Command) -> None:
-    assert on_a_mac(gputui, "ls")[:2] == (0, "")
-    assert on_a_mac(gputui, "runs")[0] == 0
+    assert on_a_mac(gputui).ok("ls").stdout == ""
+    on_a_mac(gputui).ok("runs")
 
 
 @pytest.mark.slow
 def test_a_cluster_on_a_login_machine_is_started_listed_and_computes_from_there(
     there: There,  # noqa: F811
 ) -> None:
+    here = on_a_mac(there.gputui)
     started = ("up", HERE, "--workers", "1", "--name", "mac", "--on", there.login)
-    status, stdout, stderr = on_a_mac(there.gputui, *started)
-    assert (status, "mac: 1 worker" in stdout) == (0, True), stderr
-    status, stdout, stderr = on_a_mac(there.gputui, "down", f"{there.login}:mac")
-    assert (status, "stopped" in stdout) == (0, True), stderr
-    status, stdout, stderr = on_a_mac(there.gputui, "ls", there.login)
-    assert (status, "lab" in stdout) == (0, True), stderr
-    run = ("--attach", there.name, "--run", "random-sum", "-p", "size=1000")
-    status, stdout, stderr = on_a_mac(there.gputui, *run)
-    assert (status, "sum" in stdout) == (0, True), stderr
-    status, stdout, stderr = on_a_mac(there.gputui, "runs", "show", "last")
-    assert (status, "done" in stdout) == (0, True), stderr
+    for words, said in (
+        (started, "mac: 1 worker"),
+        (("down", f"{there.login}:mac"), "stopped"),
+        (("ls", there.login), "lab"),
+        (("--attach", there.name, "--run", "random-sum", "-p", "size=1000"), "sum"),
+        (("runs", "show", "last"), "done"),
+    ):
+        assert said in here.ok(*words).stdout
 
 
 @pytest.mark.slow
@@ -124,9 +117,6 @@ def test_the_screen_shows_the_demo_and_a_cluster_elsewhere_there(
     there: There,  # noqa: F811
 ) -> None:
     for words, seen in ((["--demo", "2x2"], "SIMULATED"), (["attach", there.name], "lab")):
-        command = [sys.executable, mac.__file__, *words]
-        screen = Emulated.start(*command, env=there.gputui.env, cells=(100, 30))
-        try:
-            screen.sees(seen, "running")
-        finally:
-            screen.kill()
+        screen = on_a_mac(there.gputui).open(*words)
+        screen.sees(seen, "running")
+        screen.kill()
