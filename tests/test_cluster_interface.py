@@ -28,7 +28,7 @@ from urllib.request import urlopen
 import dask
 import numpy
 import pytest
-from distributed import Client, Environ, LocalCluster, performance_report, wait
+from distributed import Client, Environ, LocalCluster, get_worker, performance_report, wait
 from distributed.deploy import Adaptive, Cluster
 from distributed.system import MEMORY_LIMIT
 
@@ -37,8 +37,9 @@ from gputui.client.keywords import REFUSED, translate
 from gputui.errors import ClusterError, UsageError
 from gputui.head.scheduler_process import make_certificate
 from gputui.model.readings import Wanted
-from gputui.presets.workers import known_workers
+from gputui.presets.workers import choose, known_workers
 from gputui.protocol.connection_file import running_clusters
+from tests import fakes
 from tests.processes import nothing_left
 from tests.system.conftest import wait_until
 
@@ -195,6 +196,39 @@ def test_messages_between_scheduler_and_workers_wait_less_than_with_dask(
     client = standing[1]
     intervals = [*client.run_on_scheduler(to_workers), *client.run(to_scheduler).values()]
     assert intervals == [0.0005] * 4
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
+def test_workers_of_both_kinds_are_pinned_apart_and_work_finds_the_gpu(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(fakes.__file__).parent))
+    monkeypatch.setenv("GPUTUI_FAKE_NVML", '{"gpus": 1}')
+
+    def cpus() -> set[int]:
+        return os.sched_getaffinity(0)
+
+    def name() -> str:
+        return str(get_worker().name)
+
+    with (
+        GPUCluster("localhost gpus=all workers=1 memory=1GiB") as cluster,
+        Client(cluster) as client,
+    ):
+        known = known_workers(client)
+        pins = {
+            each["name"]: client.submit(cpus, workers=[at], pure=False).result()
+            for at, each in known.items()
+        }
+        gpu, cpu = pins["localhost:gpu0"], pins["localhost:cpu0"]
+        assert gpu and cpu and gpu.isdisjoint(cpu)
+        on_gpu = {client.submit(name, resources={"GPU": 1}).result()}
+        with dask.annotate(resources={"GPU": 1}):
+            tasks = [dask.delayed(name, pure=False)() for _ in range(8)]
+        on_gpu |= {*client.gather(client.compute(tasks, optimize_graph=False))}
+        chosen = {each["name"] for each in choose(known, "auto", None)[1].values()}
+        assert on_gpu == chosen == {"localhost:gpu0"}
 
 
 @pytest.mark.slow

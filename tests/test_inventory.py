@@ -4,8 +4,6 @@ A name that is new needs no row. One that is lost fails until it is moved to `GO
 """
 
 import asyncio
-import subprocess
-import sys
 from importlib import import_module
 from pathlib import Path
 
@@ -167,12 +165,6 @@ def test_every_command_has_its_options_and_a_help_that_names_them(name: str) -> 
     assert lost(COMMANDS[name], options) == []
     shown = command.get_help(click.Context(command, info_name=name))
     assert lost(COMMANDS[name], shown) == []
-
-
-def test_help_is_printed_by_the_program() -> None:
-    command = [sys.executable, "-m", "gputui", "up", "--help"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert lost(COMMANDS["up"], done.stdout) == []
 
 
 @pytest.mark.parametrize("key", HOST_OPTIONS)

@@ -2,15 +2,17 @@
 
 import json
 import os
+import re
 import resource
 import signal
+import urllib.request
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.system.conftest import BOUND_S, Command, wait_until
-from tests.system.lab import last_run, log_of_last_run, preset, running_lab
+from tests.system.lab import HERE, last_run, log_of_last_run, preset, running_lab
 
 lab = running_lab
 
@@ -138,3 +140,14 @@ def test_a_log_begins_with_its_own_run_on_a_cluster_that_was_there_before(lab: C
     assert log.splitlines()[0].endswith("  starting")
     assert log.count("said now") == 2
     assert "said before" not in log
+
+
+@pytest.mark.slow
+def test_where_the_dashboard_is_served_is_told(gputui: Command) -> None:
+    done = gputui("up", HERE, "--name", "my lab", "--dashboard", "0")
+    assert "gputui attach 'my lab'; gputui down 'my lab'" in done.stderr
+    told = re.search(r"dashboard at (http://127\.0\.0\.1:\d+/status)", done.stderr)
+    assert told, done.stderr
+    assert urllib.request.urlopen(told[1], timeout=30).status == 200
+    done = gputui("--attach", "my lab", "--run", "mean", "-p", "rows=1000")
+    assert told[0] in done.stderr

@@ -193,6 +193,13 @@ def test_a_run_is_cancelled_from_the_screen_and_the_cluster_stays(lab: Command) 
     left_running(screen)
 
 
+def test_an_unknown_theme_is_refused_before_anything_starts(gputui: Command) -> None:
+    terminal = gputui.open("--theme", "nope")
+    terminal.sees("known: ", "and Textual's own")
+    assert terminal.exit_status == 2
+    assert gputui("ls").stdout == ""
+
+
 def test_a_wrong_setting_ends_the_screen_in_words(gputui: Command) -> None:
     screen = gputui.open(HERE, DASK_GPUTUI__LEESE="3")
     assert screen.exit_status == 2
