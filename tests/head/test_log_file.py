@@ -12,26 +12,17 @@ import pytest
 from gputui.head.__main__ import KEPT_S, LogFile, log_folder, log_to_file
 
 
-def write(log: LogFile, text: str) -> None:
-    log.handle(logging.LogRecord("head", logging.INFO, "", 0, text, None, None))
-
-
-def test_a_full_log_begins_again_and_two_files_before_are_kept(tmp_path: Path) -> None:
+def test_a_full_log_begins_again_and_two_files_before_are_kept_for_its_user(
+    tmp_path: Path,
+) -> None:
     log = LogFile(tmp_path / "lab.log", file_bytes=1_000)
     for _ in range(100):
-        write(log, "x" * 99)
+        log.handle(logging.LogRecord("head", logging.INFO, "", 0, "x" * 99, None, None))
     log.close()
-    sizes = {path.name: path.stat().st_size for path in tmp_path.iterdir()}
-    assert sorted(sizes) == ["lab.log", "lab.log.1", "lab.log.2"]
-    assert max(sizes.values()) <= 1_000
-
-
-def test_only_its_user_may_read_a_log_after_a_rotation_too(tmp_path: Path) -> None:
-    log = LogFile(tmp_path / "lab.log", file_bytes=100)
-    for _ in range(3):
-        write(log, "x" * 60)
-    log.close()
-    assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
+    found = {path.name: path.stat() for path in tmp_path.iterdir()}
+    assert sorted(found) == ["lab.log", "lab.log.1", "lab.log.2"]
+    assert max(each.st_size for each in found.values()) <= 1_000
+    assert {each.st_mode & 0o777 for each in found.values()} == {0o600}
 
 
 def test_what_is_printed_is_in_the_file_that_was_the_log(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """The server: many frontends, of which one may be slow."""
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -46,27 +45,6 @@ async def server(tmp_path: Path) -> AsyncIterator[tuple[FrontendServer, Listener
     await server.open()
     yield server, listener
     await server.close(SchedulerReady(""), bound_s=0.1)
-
-
-def stalled_frontend(server: FrontendServer) -> socket.socket:
-    """Return a frontend that says who it is, and then reads nothing."""
-    stalled = socket.socket(socket.AF_UNIX)
-    stalled.connect(str(server.path))
-    stalled.sendall(HELLO + encode(Attach(Session("screen"), True)))
-    return stalled
-
-
-async def test_a_frontend_that_reads_nothing_holds_up_nobody(
-    server: tuple[FrontendServer, Listener],
-) -> None:
-    opened, listener = server
-    with stalled_frontend(opened):
-        await until(lambda: listener.frontends)
-        for _ in range(100):
-            listener.frontends[0].send(SchedulerReady("x" * 2**16))
-        link = await HeadConnection.open(opened.path, frontend="screen")
-        assert await link.request(Scale(0, 1)) == Done(1, "done")
-        await link.close()
 
 
 async def test_a_line_that_is_no_message_ends_that_frontend_only(

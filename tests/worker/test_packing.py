@@ -28,13 +28,6 @@ def loan() -> Iterator[Loan]:
     one.release()
 
 
-def test_what_was_packed_is_put_together_again(loan: Loan) -> None:
-    packed = pack({"array": ARRAY, "text": "text"}, loan)
-    value = unpack(packed, loan.ticket)
-    np.testing.assert_array_equal(value["array"], ARRAY)
-    assert value["text"] == "text"
-
-
 @pytest.mark.parametrize(
     "view",
     [
