@@ -158,10 +158,16 @@ def fork_order(scratch: Path) -> ForkWorker:
     return ForkWorker(spec(), "tls://127.0.0.1:1", "127.0.0.1", str(scratch), "/nowhere", (), 0, 0)
 
 
-async def start_worker(driver: Driver, scheduler: Any, *specs: WorkerSpec) -> None:
+def order_worker(
+    driver: Driver, scheduler: Any, *specs: WorkerSpec, listen: str = "127.0.0.1"
+) -> None:
     one, credentials = scheduler
     driver.send(credentials)
-    driver.send(StartWorkers(specs or (spec(),), one.address, "127.0.0.1"))
+    driver.send(StartWorkers(specs or (spec(),), one.address, listen))
+
+
+async def start_worker(driver: Driver, scheduler: Any, *specs: WorkerSpec) -> None:
+    order_worker(driver, scheduler, *specs)
     for _ in specs or (spec(),):
         await driver.wait_for(WorkerReady)
 

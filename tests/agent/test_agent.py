@@ -22,7 +22,6 @@ from gputui.protocol.agent import (
     Reach,
     Reached,
     Shutdown,
-    StartWorkers,
     StopWorkers,
     WorkerExited,
     WorkerReady,
@@ -34,6 +33,7 @@ from tests.agent.driving import (
     client_of,
     control_group,
     joining,
+    order_worker,
     spec,
     start_worker,
 )
@@ -178,9 +178,7 @@ async def test_a_worker_that_cannot_listen_says_on_what_and_is_not_tried_again(
     driver: Driver, scheduler: Any
 ) -> None:
     await driver.connect()
-    one, credentials = scheduler
-    driver.send(credentials)
-    driver.send(StartWorkers((spec(),), one.address, "192.0.2.1"))
+    order_worker(driver, scheduler, listen="192.0.2.1")
     exited = await driver.wait_for(WorkerExited)
     assert exited.reason == "it cannot listen on 192.0.2.1: this host has no such address"
     assert exited.crash_loop and exited.restart_in_s is None

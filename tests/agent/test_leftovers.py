@@ -16,14 +16,13 @@ from gputui.protocol.agent import (
     Ping,
     Pong,
     Shutdown,
-    StartWorkers,
     StopWorkers,
     WorkerExited,
     WorkerReady,
     WorkerStarted,
 )
-from tests.agent.driving import BOUND_S, Driver, client_of, spec, start_worker
-from tests.processes import lives, parent_of
+from tests.agent.driving import BOUND_S, Driver, client_of, order_worker, spec, start_worker
+from tests.processes import ended, lives, parent_of
 
 
 def hold_the_gil() -> None:
@@ -42,12 +41,6 @@ def grandchildren() -> int:
     return subprocess.Popen(["sh", "-c", "setsid sleep 600 & wait"], start_new_session=True).pid
 
 
-async def until_gone(*pids: int) -> None:
-    async with asyncio.timeout(BOUND_S):
-        while any(lives(pid) for pid in pids):
-            await asyncio.sleep(0.02)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("victim", ["agent", "forkserver", "worker"])
 async def test_whatever_is_killed_a_busy_worker_and_all_that_its_tasks_started_end_with_it(
@@ -62,7 +55,8 @@ async def test_whatever_is_killed_a_busy_worker_and_all_that_its_tasks_started_e
         busy = client.submit(hold_the_gil)
         forkserver = parent_of(worker)
         os.kill({"agent": facts.agent_pid, "forkserver": forkserver, "worker": worker}[victim], 9)
-        await until_gone(worker, *pids)
+        for pid in (worker, *pids):
+            await ended(pid, BOUND_S)
         busy.release()
     if victim != "agent":
         driver.send(Shutdown(2.0))
@@ -128,12 +122,10 @@ async def test_a_start_that_is_sent_twice_starts_one_process(
     driver: Driver, scheduler: Any
 ) -> None:
     await driver.connect()
-    one, credentials = scheduler
-    order = StartWorkers((spec(),), one.address, "127.0.0.1")
-    for message in (credentials, order, order):
-        driver.send(message)
+    order_worker(driver, scheduler)
+    order_worker(driver, scheduler)
     await driver.wait_for(WorkerReady)
-    driver.send(order)
+    order_worker(driver, scheduler)
     again = await driver.wait_for(WorkerStarted)
     assert {each.pid for each in driver.seen if isinstance(each, WorkerStarted)} == {again.pid}
 
@@ -146,9 +138,7 @@ async def test_a_forkserver_that_cannot_import_dask_is_given_up_with_what_it_sai
     (broken / "__init__.py").write_text("raise ImportError('no such dask')")
     driver.env["PYTHONPATH"] = str(broken.parent)
     await driver.connect()
-    one, credentials = scheduler
-    driver.send(credentials)
-    driver.send(StartWorkers((spec(),), one.address, "127.0.0.1"))
+    order_worker(driver, scheduler)
     exited = await driver.wait_for(WorkerExited)
     assert (exited.kind, exited.crash_loop) == ("import-error", True)
     assert "no such dask" in exited.reason

@@ -21,15 +21,18 @@ print(child.pid, flush=True)
 child.wait()
 """
 
-Start = Callable[..., subprocess.Popen[str]]
+Start = Callable[..., tuple[int, str]]
 
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """A function that starts Python on a program that ends with its stdin."""
+    """A function that starts Python on a program that ends with its stdin.
+
+    It returns its pid, and what it prints first, which is when it is up.
+    """
     started = []
 
-    def begin(program: str = WAIT_FOR_END_OF_INPUT, **env: str) -> subprocess.Popen[str]:
+    def begin(program: str = WAIT_FOR_END_OF_INPUT, **env: str) -> tuple[int, str]:
         process = subprocess.Popen(
             [sys.executable, "-c", program],
             stdin=subprocess.PIPE,
@@ -38,53 +41,42 @@ def start() -> Iterator[Start]:
             env=env,
         )
         started.append(process)
-        return process
+        return process.pid, process.stdout.readline().strip()
 
     yield begin
     for process in started:
         process.communicate("", timeout=60)
 
 
-def first_line(process: subprocess.Popen[str]) -> str:
-    """Return what a process prints first, which is when it is up."""
-    assert process.stdout is not None
-    return process.stdout.readline().strip()
-
-
 def test_a_process_with_the_clusters_id_is_ours(start):
-    process = start(GPUTUI_CLUSTER="abc")
-    first_line(process)
-    assert Processes("abc").identify(process.pid).owner is Owner.OURS
-    assert Processes("ab").identify(process.pid).owner is Owner.OTHER
+    pid, _ = start(GPUTUI_CLUSTER="abc")
+    assert Processes("abc").identify(pid).owner is Owner.OURS
+    assert Processes("ab").identify(pid).owner is Owner.OTHER
 
 
 def test_a_process_is_told_with_its_user_and_command(start):
-    process = start()
-    first_line(process)
-    identity = Processes("abc").identify(process.pid)
+    pid, _ = start()
+    identity = Processes("abc").identify(pid)
     assert identity.user == pwd.getpwuid(os.getuid()).pw_name
-    assert identity.command is not None
     assert identity.command.startswith(f"{sys.executable} -c import sys")
 
 
 def test_a_workers_child_without_the_id_is_ours(start):
-    worker = start(WITH_A_CHILD)
-    child = int(first_line(worker))
+    worker, child = map(int, start(WITH_A_CHILD))
     processes = Processes("abc")
     assert processes.identify(child).owner is Owner.OTHER
-    processes.workers = [worker.pid]
+    processes.workers = [worker]
     assert processes.identify(child).owner is Owner.OURS
-    assert processes.identify(worker.pid).owner is Owner.OURS
+    assert processes.identify(worker).owner is Owner.OURS
 
 
 def test_a_frontend_and_what_it_starts_are_ours_while_it_is_attached(start):
-    script = start(WITH_A_CHILD)
-    child = int(first_line(script))
+    script, child = map(int, start(WITH_A_CHILD))
     processes = Processes("abc")
-    processes.frontends = [script.pid]
-    assert {processes.identify(each).owner for each in (script.pid, child)} == {Owner.OURS}
+    processes.frontends = [script]
+    assert {processes.identify(each).owner for each in (script, child)} == {Owner.OURS}
     processes.frontends = []
-    assert processes.identify(script.pid).owner is Owner.OTHER
+    assert processes.identify(script).owner is Owner.OTHER
 
 
 def test_a_process_that_cannot_be_seen_is_of_an_unknown_owner():

@@ -37,7 +37,7 @@ from gputui.protocol.channel import LINE_BYTES
 from gputui.protocol.codec import encode
 from gputui.protocol.shared import LogLines
 from gputui.worker.cuda import take_turn
-from tests.agent.driving import BOUND_S, Driver, client_of, spec, start_worker
+from tests.agent.driving import BOUND_S, Driver, client_of, order_worker, spec, start_worker
 from tests.processes import lives
 
 FAILING_TELEMETRY = """
@@ -146,7 +146,7 @@ async def test_a_scratch_folder_that_is_gone_is_made_again(
 ) -> None:
     (scratch,) = tmp_path.glob("gputui-*/host-cpu0")
     shutil.rmtree(scratch.parent)
-    up.send(StartWorkers((spec("host:cpu1"),), scheduler[0].address, "127.0.0.1"))
+    order_worker(up, scheduler, spec("host:cpu1"))
     await up.wait_for(WorkerStarted, lambda started: started.name == "host:cpu1")
 
 
@@ -155,7 +155,7 @@ async def test_a_worker_without_a_scratch_folder_fails_by_itself_and_says_why(
 ) -> None:
     (scratch,) = tmp_path.glob("gputui-*/host-cpu0")
     (scratch.parent / "host-cpu1").touch()
-    up.send(StartWorkers((spec("host:cpu1"),), scheduler[0].address, "127.0.0.1"))
+    order_worker(up, scheduler, spec("host:cpu1"))
     exited = await up.wait_for(WorkerExited)
     assert exited.name == "host:cpu1"
     assert exited.reason == f"it could not be started: {scratch.parent}/host-cpu1: File exists"
