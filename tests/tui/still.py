@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
-from typing import Any
+from typing import Any, Self
 
 from textual._context import visible_screen_stack
 from textual.pilot import Pilot
@@ -71,10 +71,78 @@ class StillLink:
         """Let go of nothing."""
 
 
+Step = tuple[str, ...] | tuple[int, int]
+"""Keys (`j enter`), or a line (`:sort util`, `/gpu0`), and what is seen then; `~x`: x is not seen.
+
+Or the columns and lines that the terminal has from then on.
+"""
+
+
+class Driven:
+    """A screen in a terminal, and what a person does there."""
+
+    app: ScreenApp
+    pilot: Pilot[int]
+
+    @contextlib.asynccontextmanager
+    async def showing(
+        self, *texts: str, keys: Iterable[str] = (), size: tuple[int, int] = (80, 24)
+    ) -> AsyncIterator[Self]:
+        """Run the app in a terminal of this size, from when these keys show these texts."""
+        async with self.app.run_test(size=size) as self.pilot:
+            await self.press(keys, *texts)
+            yield self
+
+    async def press(
+        self, keys: Iterable[str], *texts: str, then: Callable[[], object] | None = None
+    ) -> None:
+        """Press keys, and wait until all texts are on the screen and `then` holds."""
+        await self.pilot.press(*keys)
+        await self.sees(*texts)
+        if then:
+            await self.until(then)
+
+    async def walk(self, *steps: Step, size: tuple[int, int] = (120, 40)) -> None:
+        """Take these steps in a terminal that has this size at first."""
+        async with self.showing(size=size):
+            await self.until(lambda: self.app.watched.snapshot.name and self.app.view)
+            for first, *texts in steps:
+                if isinstance(first, int):
+                    await self.pilot.resize_terminal(first, *texts)
+                    continue
+                await self.press([*first, "enter"] if first[:1] in tuple(":/") else first.split())
+                await self.sees(*(text for text in texts if text[0] != "~"))
+                await self.sees_not(*(text[1:] for text in texts if text[0] == "~"))
+
+    async def sees(self, *texts: str) -> None:
+        await self.until(lambda: all(text in self.text for text in texts))
+
+    async def sees_not(self, *texts: str) -> None:
+        await self.until(lambda: not any(text in self.text for text in texts))
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        """Wait until a condition holds, for a bound that a busy machine keeps."""
+        end = time.monotonic() + BOUND_S
+        while not condition():
+            assert time.monotonic() < end, f"not within {BOUND_S:.0f} s; seen:\n{self.text}"
+            await self.pilot.pause(STEP_S)
+        await self.pilot.pause()
+
+    @property
+    def text(self) -> str:
+        """What is on the screen.
+
+        A dialog keeps how it drew what is behind it: without those screens it would keep a blank.
+        """
+        visible_screen_stack.set(self.app._background_screens)
+        strips = self.app.screen._compositor.render_strips()
+        return "\n".join(strip.text for strip in strips)
+
+
 ONE_GPU = snapshot(host("h", device()), workers=(worker(),))
 
 
-class Still:
+class Still(Driven):
     """A screen and what it is told."""
 
     def __init__(self, snapshot: Snapshot = ONE_GPU, **options: Any) -> None:
@@ -94,74 +162,3 @@ class Still:
     def happen(self, number: int, subject: str, text: str, severity: str = "info") -> None:
         event = Event(number, EPOCH + number, Severity(severity), subject, "told", text)
         self.link.put(EventHappened(event))
-
-
-async def until(pilot: "Pilot[int]", condition: Callable[[], object]) -> None:
-    """Wait until a condition holds, for a bound that a busy machine keeps."""
-    end = time.monotonic() + BOUND_S
-    while not condition():
-        assert time.monotonic() < end, f"not within {BOUND_S:.0f} s; seen:\n{seen(pilot)}"
-        await pilot.pause(STEP_S)
-    await pilot.pause()
-
-
-@contextlib.asynccontextmanager
-async def showing(
-    on: Any, *texts: str, keys: Iterable[str] = (), size: tuple[int, int] = (80, 24)
-) -> "AsyncIterator[Pilot[int]]":
-    """Run the app of `on` in a terminal of this size, from when these keys show these texts."""
-    async with on.app.run_test(size=size) as pilot:
-        await pilot.press(*keys)
-        await sees(pilot, *texts)
-        yield pilot
-
-
-async def press(
-    pilot: "Pilot[int]",
-    keys: Iterable[str],
-    *texts: str,
-    then: Callable[[], object] | None = None,
-) -> None:
-    """Press keys, and wait until all texts are on the screen and `then` holds."""
-    await pilot.press(*keys)
-    await sees(pilot, *texts)
-    if then:
-        await until(pilot, then)
-
-
-Step = tuple[str, ...] | tuple[int, int]
-"""Keys (`j enter`), or a line (`:sort util`, `/gpu0`), and what is seen then; `~x`: x is not seen.
-
-Or the columns and lines that the terminal has from then on.
-"""
-
-
-async def walk(on: Any, *steps: Step, size: tuple[int, int] = (120, 40)) -> None:
-    """Take these steps in a terminal that has this size at first."""
-    async with on.app.run_test(size=size) as pilot:
-        await until(pilot, lambda: on.app.watched.snapshot.name and on.app.view)
-        for first, *texts in steps:
-            if isinstance(first, int):
-                await pilot.resize_terminal(first, *texts)
-                continue
-            await pilot.press(*([*first, "enter"] if first[:1] in tuple(":/") else first.split()))
-            await sees(pilot, *(text for text in texts if text[0] != "~"))
-            await sees_not(pilot, *(text[1:] for text in texts if text[0] == "~"))
-
-
-async def sees(pilot: "Pilot[int]", *texts: str) -> None:
-    await until(pilot, lambda: all(text in seen(pilot) for text in texts))
-
-
-async def sees_not(pilot: "Pilot[int]", *texts: str) -> None:
-    await until(pilot, lambda: not any(text in seen(pilot) for text in texts))
-
-
-def seen(pilot: "Pilot[int]") -> str:
-    """Return what is on the screen.
-
-    A dialog keeps how it drew what is behind it: without those screens it would keep a blank.
-    """
-    visible_screen_stack.set(pilot.app._background_screens)
-    strips = pilot.app.screen._compositor.render_strips()
-    return "\n".join(strip.text for strip in strips)

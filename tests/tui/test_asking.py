@@ -7,7 +7,7 @@ from gputui.protocol.frontend import Answer, Asked, Previewed, Stop
 from gputui.tui import dialogs
 from gputui.tui.dialogs import Modal, QuestionDialog
 from tests.tui.build import device, host, snapshot, worker
-from tests.tui.still import Still, press, sees, showing, until
+from tests.tui.still import Still
 
 HOST_KEY = Asked(7, "gpu-b", "host-key", "ED25519 SHA256:abc\nIs this the host?", secret=False)
 PASSWORD = Asked(8, "gpu-c", "password", "alice@gpu-c's password", secret=True)
@@ -23,31 +23,28 @@ def asks(app: Still) -> bool:
 
 
 async def test_what_is_typed_ahead_of_the_line_belongs_to_it() -> None:
-    on = Still()
-    async with showing(on, "h:gpu0") as pilot:
+    async with Still().showing("h:gpu0") as on:
         for character in ":filter xq\r":
             key = {":": "colon", " ": "space", "\r": "enter"}.get(character, character)
             on.app.post_message(Key(key, character))
-        await sees(pilot, " of 1 GPU", "/xq")
+        await on.sees(" of 1 GPU", "/xq")
 
 
 async def test_what_is_deleted_right_before_enter_is_not_submitted() -> None:
-    on = Still()
-    async with showing(on, "h:gpu0") as pilot:
-        await press(pilot, ["slash", *"gpu01"], "0 of 1 GPU")
+    async with Still().showing("h:gpu0") as on:
+        await on.press(["slash", *"gpu01"], "0 of 1 GPU")
         for key in "backspace", "enter":
             on.app.post_message(Key(key, None))
-        await until(pilot, lambda: not on.app.prompt.active)
+        await on.until(lambda: not on.app.prompt.active)
         assert on.app.view is not None and on.app.view.filter_text == "gpu0"
 
 
 @pytest.mark.parametrize("leave", ["escape", "enter"])
 async def test_what_is_typed_behind_the_line_belongs_to_the_view(leave: str) -> None:
-    on = Still()
-    async with showing(on, "h:gpu0") as pilot:
+    async with Still().showing("h:gpu0") as on:
         for key, character in ((":", ":"), ("s", "s"), (leave, None), ("2", "2")):
             on.app.post_message(Key({":": "colon"}.get(key, key), character))
-        await sees(pilot, "RSS/LIMIT")
+        await on.sees("RSS/LIMIT")
         assert not on.app.prompt.active
 
 
@@ -66,37 +63,34 @@ async def test_what_is_typed_behind_the_key_that_closes_a_dialog_is_for_the_view
 ) -> None:
     on = Still()
     on.link.reply = Previewed(0, (), (), "")
-    async with showing(on, "h:gpu0") as pilot:
-        await press(pilot, [opens], DIALOGS[opens])
+    async with on.showing("h:gpu0"):
+        await on.press([opens], DIALOGS[opens])
         for key in "escape", "2", "slash", "h", "escape", "6":
             on.app.post_message(Key(key, key if len(key) == 1 else None))
-        await until(pilot, lambda: on.app.current == "runs")
+        await on.until(lambda: on.app.current == "runs")
         assert on.app.view is not None and not on.app.view.filter_text
 
 
 async def test_a_host_key_is_answered_with_its_fingerprint_in_sight() -> None:
-    on = Still()
-    async with on.app.run_test(size=(80, 24)) as pilot:
+    async with Still().showing() as on:
         on.link.put(HOST_KEY)
-        await sees(pilot, "gpu-b", "SHA256:abc", "yes, and remember it")
-        await press(pilot, "y", then=lambda: answers(on) == [Answer(7, "yes")])
+        await on.sees("gpu-b", "SHA256:abc", "yes, and remember it")
+        await on.press("y", then=lambda: answers(on) == [Answer(7, "yes")])
 
 
 async def test_a_password_is_typed_unseen() -> None:
-    on = Still()
-    async with on.app.run_test(size=(80, 24)) as pilot:
+    async with Still().showing() as on:
         on.link.put(PASSWORD)
-        await sees(pilot, "alice@gpu-c's password", "answer")
-        await press(pilot, [*"s3cret"], "••••••")
-        await press(pilot, ["enter"], then=lambda: answers(on) == [Answer(8, "s3cret")])
+        await on.sees("alice@gpu-c's password", "answer")
+        await on.press([*"s3cret"], "••••••")
+        await on.press(["enter"], then=lambda: answers(on) == [Answer(8, "s3cret")])
 
 
 async def test_questions_are_asked_one_after_the_other() -> None:
-    on = Still()
-    async with on.app.run_test(size=(80, 24)) as pilot:
+    async with Still().showing() as on:
         on.link.put(HOST_KEY, PASSWORD)
-        await sees(pilot, "gpu-b", "[n] no")
-        await press(pilot, "n", "gpu-c")
+        await on.sees("gpu-b", "[n] no")
+        await on.press("n", "gpu-c")
         assert answers(on) == [Answer(7, None)]
 
 
@@ -104,51 +98,48 @@ async def test_keys_typed_as_a_question_comes_do_not_answer_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(dialogs, "UNASKED_S", 3600.0)
-    on = Still()
-    async with on.app.run_test(size=(80, 24)) as pilot:
+    async with Still().showing() as on:
         on.link.put(HOST_KEY)
-        await until(pilot, lambda: asks(on))
-        await pilot.press("y", "enter", "n")
+        await on.until(lambda: asks(on))
+        await on.pilot.press("y", "enter", "n")
         assert asks(on) and not answers(on)
 
 
 async def test_an_answer_given_on_another_screen_takes_the_question_away() -> None:
-    on = Still()
-    async with on.app.run_test(size=(80, 24)) as pilot:
+    async with Still().showing() as on:
         on.link.put(HOST_KEY)
-        await until(pilot, lambda: asks(on))
+        await on.until(lambda: asks(on))
         on.link.put(Asked(7, "gpu-b", "host-key", "", False, withdrawn=True))
-        await until(pilot, lambda: not asks(on))
+        await on.until(lambda: not asks(on))
         assert not answers(on)
 
 
 async def test_a_question_waits_until_what_is_typed_is_done() -> None:
-    on = Still()
-    async with showing(on, "h:gpu0") as pilot:
-        await pilot.press("slash")
+    async with Still().showing("h:gpu0") as on:
+        await on.pilot.press("slash")
         on.link.put(HOST_KEY)
-        await until(pilot, lambda: on.app.watched.questions)
-        await pilot.press(*"yyy")
+        await on.until(lambda: on.app.watched.questions)
+        await on.pilot.press(*"yyy")
         assert not asks(on) and not answers(on)
-        await press(pilot, ["escape"], then=lambda: asks(on))
+        await on.press(["escape"], then=lambda: asks(on))
 
 
 async def test_a_question_that_was_put_off_is_asked_again_on_request() -> None:
-    on = Still()
-    async with on.app.run_test(size=(80, 24)) as pilot:
+    async with Still().showing() as on:
         on.link.put(HOST_KEY)
-        await sees(pilot, "yes, and remember it")
-        await press(pilot, ["escape"], then=lambda: not asks(on))
-        await sees(pilot, "1 question")
-        await press(pilot, "A", then=lambda: asks(on))
+        await on.sees("yes, and remember it")
+        await on.press(["escape"], then=lambda: not asks(on))
+        await on.sees("1 question")
+        await on.press("A", then=lambda: asks(on))
 
 
 async def test_keys_typed_behind_that_of_a_view_are_for_the_view() -> None:
-    on = Still(snapshot(host("h", device(0), device(1)), workers=(worker(0), worker(1))))
-    async with showing(on, " gpu1 ") as pilot:
+    async with Still(
+        snapshot(host("h", device(0), device(1)), workers=(worker(0), worker(1)))
+    ).showing(" gpu1 ") as on:
         for key in "2", "j":
             on.app.post_message(Key(key, key))
-        await until(pilot, lambda: on.app.view and on.app.view.targets() == ("h:gpu1",))
+        await on.until(lambda: on.app.view and on.app.view.targets() == ("h:gpu1",))
         assert on.app.current == "workers"
 
 
@@ -162,31 +153,28 @@ async def test_keys_typed_behind_that_of_a_view_are_for_the_view() -> None:
     ],
 )
 async def test_a_choice_is_taken_by_its_key_and_under_the_cursor(keys: tuple[str, ...]) -> None:
-    on = Still()
-    async with showing(on, "gpu0", size=(100, 30)) as pilot:
-        await press(pilot, "q", "[l] leave it running", "[s] stop it", "[c] cancel")
-        await press(pilot, [*keys], then=lambda: on.link.asked == [Stop(0)])
+    async with Still().showing("gpu0", size=(100, 30)) as on:
+        await on.press("q", "[l] leave it running", "[s] stop it", "[c] cancel")
+        await on.press([*keys], then=lambda: on.link.asked == [Stop(0)])
 
 
 @pytest.mark.parametrize("text", ["[c] cancel", "[s] stop it"])
 async def test_a_click_takes_the_choice_that_it_hits(text: str) -> None:
-    on = Still()
-    async with showing(on, "gpu0", size=(100, 30)) as pilot:
-        await press(pilot, "q", text)
-        await pilot.click(
+    async with Still().showing("gpu0", size=(100, 30)) as on:
+        await on.press("q", text)
+        await on.pilot.click(
             ".choices", offset=("[l] leave it running   [s] stop it   [c]".index(text[:3]) + 4, 0)
         )
-        await until(pilot, lambda: not isinstance(on.app.screen, Modal))
+        await on.until(lambda: not isinstance(on.app.screen, Modal))
         assert on.link.asked == ([Stop(0)] if text.startswith("[s]") else [])
 
 
 async def test_a_form_is_left_and_run_from_its_line_of_choices() -> None:
-    on = Still()
-    async with showing(on, "gpu0", size=(120, 40)) as pilot:
-        await press(pilot, "c", "[^r] run", "on 1 worker (cupy)")
-        await pilot.press("shift+tab", "enter")
-        await until(pilot, lambda: not isinstance(on.app.screen, Modal))
+    async with Still().showing("gpu0", size=(120, 40)) as on:
+        await on.press("c", "[^r] run", "on 1 worker (cupy)")
+        await on.pilot.press("shift+tab", "enter")
+        await on.until(lambda: not isinstance(on.app.screen, Modal))
         assert on.link.asked == []
-        await press(pilot, "c", "[^r] run", "on 1 worker (cupy)")
-        await pilot.press("shift+tab", "left", "left", "enter")
-        await until(pilot, lambda: [type(each).__name__ for each in on.link.asked] == ["StartRun"])
+        await on.press("c", "[^r] run", "on 1 worker (cupy)")
+        await on.pilot.press("shift+tab", "left", "left", "enter")
+        await on.until(lambda: [type(each).__name__ for each in on.link.asked] == ["StartRun"])

@@ -19,7 +19,7 @@ from gputui.protocol.frontend import (
 from gputui.tui.commands.changes import at_stake
 from gputui.tui.dialogs import Dialog
 from tests.tui.build import GIB, device, host, snapshot, worker
-from tests.tui.still import Still, press, sees, showing, until
+from tests.tui.still import Still
 
 
 def hosts() -> Snapshot:
@@ -51,56 +51,55 @@ async def test_a_change_is_shown_and_asked_of_the_head_after_a_yes(
 ) -> None:
     on = Still(hosts())
     on.link.reply = Previewed(0, (), (), "this and that")
-    async with showing(on, "a:gpu0", size=(100, 30)) as pilot:
-        await press(pilot, ["colon", *line, "enter"], title)
+    async with on.showing("a:gpu0", size=(100, 30)):
+        await on.press(["colon", *line, "enter"], title)
         assert request_ not in on.link.asked
-        await press(pilot, "y", then=lambda: request_ in on.link.asked)
+        await on.press("y", then=lambda: request_ in on.link.asked)
 
 
 @pytest.mark.parametrize(
     ("line", "request_"), [("retry r", RetryHosts(0, ("r",))), ("retry", RetryHosts(0))]
 )
 async def test_what_ends_nothing_is_done_at_once(line: str, request_: Request) -> None:
-    on = Still(hosts())
-    async with showing(on, "a:gpu0", size=(100, 30)) as pilot:
-        await press(pilot, ["colon", *line, "enter"], then=lambda: request_ in on.link.asked)
+    async with Still(hosts()).showing("a:gpu0", size=(100, 30)) as on:
+        await on.press(["colon", *line, "enter"], then=lambda: request_ in on.link.asked)
 
 
 async def test_keys_work_on_what_is_marked() -> None:
     on = Still(hosts())
     on.link.reply = Previewed(0, (), (), "this and that")
-    async with showing(on, "a:gpu0", size=(100, 30)) as pilot:
-        await press(pilot, ["j", "space", "j", "j", "space"], "2 marked")
+    async with on.showing("a:gpu0", size=(100, 30)):
+        await on.press(["j", "space", "j", "j", "space"], "2 marked")
         for key, asked in (
             ("x", RetireWorkers(0, ("a:gpu0", "b:gpu0"))),
             ("R", Restart(0, ("a:gpu0", "b:gpu0"))),
         ):
-            await press(pilot, [key], then=lambda: isinstance(on.app.screen, Dialog))
-            await pilot.press("y")
-            await until(pilot, lambda asked=asked: asked in on.link.asked)
+            await on.press([key], then=lambda: isinstance(on.app.screen, Dialog))
+            await on.pilot.press("y")
+            await on.until(lambda asked=asked: asked in on.link.asked)
 
 
 async def test_one_worker_less_is_one_less_than_desired_once_that_is_a_number() -> None:
     coming = replace(hosts(), hosts=(*hosts().hosts, host("c", state=HostState.CONNECTING)))
     on = Still(coming)
     on.link.reply = Previewed(0, (), (), "this and that")
-    async with showing(on, "hosts 2/4", size=(100, 30)) as pilot:
+    async with on.showing("hosts 2/4", size=(100, 30)):
         for key in ("minus", "plus"):
-            await pilot.press(key)
-            await sees(pilot, "how many workers the hosts give is not known yet", ":scale N")
-            await pilot.press("escape")
+            await on.pilot.press(key)
+            await on.sees("how many workers the hosts give is not known yet", ":scale N")
+            await on.pilot.press("escape")
         on.link.put(SnapshotTaken(replace(coming, sequence=2, wanted_workers=8)))
-        await until(pilot, lambda: on.app.watched.snapshot.wanted_workers == 8)
-        await press(pilot, ["minus"], "7 workers   (+ -")
+        await on.until(lambda: on.app.watched.snapshot.wanted_workers == 8)
+        await on.press(["minus"], "7 workers   (+ -")
 
 
 async def test_a_mistyped_command_is_answered_with_what_may_be_meant() -> None:
-    async with showing(Still(hosts()), "a:gpu0", size=(100, 30)) as pilot:
+    async with Still(hosts()).showing("a:gpu0", size=(100, 30)) as on:
         for line, *told in (
             ("sclae 3", "no command 'sclae'; did you mean scale?"),
             ("xyzzy", "no command 'xyzzy'; ^p finds one"),
         ):
-            await press(pilot, ["colon", *line, "enter"], *told)
+            await on.press(["colon", *line, "enter"], *told)
 
 
 def test_what_a_restart_loses_is_told() -> None:

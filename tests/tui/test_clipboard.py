@@ -8,7 +8,7 @@ import tempfile
 import pytest
 
 from gputui.tui.terminal import refuses_copies
-from tests.tui.still import Still, press, showing
+from tests.tui.still import Still
 
 
 @pytest.fixture(autouse=True)
@@ -19,18 +19,17 @@ def _terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_gpus_page_copies_its_uuid() -> None:
-    on = Still()
-    async with showing(on, "h:gpu0", size=(100, 24)) as pilot:
-        await press(pilot, ["j", "y"], "copied: h:gpu0")
-        await press(pilot, ["enter"], "PID")
-        await press(pilot, "y", "copied: GPU-h-0")
+    async with Still().showing("h:gpu0", size=(100, 24)) as on:
+        await on.press(["j", "y"], "copied: h:gpu0")
+        await on.press(["enter"], "PID")
+        await on.press("y", "copied: GPU-h-0")
         assert on.app.clipboard == "GPU-h-0"
 
 
 async def test_a_terminal_that_takes_no_copies_is_said_to(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "linux")
-    async with showing(Still(), "h:gpu0", size=(100, 24)) as pilot:
-        await press(pilot, "y", "not copied, a console has no clipboard: h")
+    async with Still().showing("h:gpu0", size=(100, 24)) as on:
+        await on.press("y", "not copied, a console has no clipboard: h")
 
 
 @pytest.mark.skipif(not shutil.which("tmux"), reason="tmux is not installed")

@@ -11,7 +11,7 @@ from textual.app import App
 from textual.color import Color, Lab, rgb_to_lab
 
 from gputui.tui.rendering.palette import THEMES, Palette
-from tests.tui.still import Still, showing
+from tests.tui.still import Still
 
 Linear = Sequence[float]
 EYES: dict[str, tuple[Linear, Linear, Linear]] = {
@@ -142,7 +142,7 @@ async def test_broken_is_louder_than_look_and_no_role_is_plain_or_melts_into_the
     theme: str, name: str, eye: str
 ) -> None:
     on = Still(theme=theme)
-    async with showing(on, "h:gpu0"):
+    async with on.showing("h:gpu0"):
         assert on.app.current_theme.name == theme
         seen = Seen(on.app, TERMINALS[name](), eye)
     assert seen.loudness("bad") > 1.3 * seen.loudness("warn") > 0

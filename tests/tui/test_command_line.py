@@ -10,7 +10,7 @@ from gputui.model.slots import slots_of
 from gputui.tui.filter import parse
 from gputui.tui.rendering.fleet import FLEET_FIELDS, Look, Row
 from tests.tui.build import GIB, device, host, snapshot, worker
-from tests.tui.still import Still, press, sees, showing, until
+from tests.tui.still import Still
 
 
 def cluster(**options: Any) -> Still:
@@ -39,42 +39,37 @@ async def test_tab_completes_the_last_word_in_one_key(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("somewhere.svg").touch()
-    on = cluster()
-    async with showing(on, "h:gpu0", size=(100, 30)) as pilot:
-        await press(pilot, ["colon", *typed, "tab"], then=lambda: on.app.prompt.value == line)
+    async with cluster().showing("h:gpu0", size=(100, 30)) as on:
+        await on.press(["colon", *typed, "tab"], then=lambda: on.app.prompt.value == line)
         assert on.app.prompt.has_focus
 
 
 async def test_tab_goes_through_what_a_word_can_become_and_shows_all_of_it() -> None:
-    on = cluster()
-    async with showing(on, "h:gpu0", size=(100, 30)) as pilot:
-        await pilot.press("colon", *"retire h:", "tab")
-        await until(pilot, lambda: on.app.prompt.value == "retire h:gpu")
-        await press(pilot, ["tab"], then=lambda: on.app.prompt.value == "retire h:gpu0")
-        await sees(pilot, "h:gpu0  h:gpu1")
-        await press(pilot, ["tab"], then=lambda: on.app.prompt.value == "retire h:gpu1")
+    async with cluster().showing("h:gpu0", size=(100, 30)) as on:
+        await on.pilot.press("colon", *"retire h:", "tab")
+        await on.until(lambda: on.app.prompt.value == "retire h:gpu")
+        await on.press(["tab"], then=lambda: on.app.prompt.value == "retire h:gpu0")
+        await on.sees("h:gpu0  h:gpu1")
+        await on.press(["tab"], then=lambda: on.app.prompt.value == "retire h:gpu1")
 
 
 async def test_tab_completes_fields_and_states_of_a_filter() -> None:
-    on = cluster()
-    async with showing(on, "h:gpu0", size=(100, 30)) as pilot:
-        await pilot.press("2", "slash", *"sta", "tab", *"id", "tab")
-        await until(pilot, lambda: on.app.prompt.value == "state:idle ")
-        await pilot.press(*"ex", "tab", "2", "enter")
-        await sees(pilot, "0 of 2 workers", "/state:idle executing>2")
+    async with cluster().showing("h:gpu0", size=(100, 30)) as on:
+        await on.pilot.press("2", "slash", *"sta", "tab", *"id", "tab")
+        await on.until(lambda: on.app.prompt.value == "state:idle ")
+        await on.pilot.press(*"ex", "tab", "2", "enter")
+        await on.sees("0 of 2 workers", "/state:idle executing>2")
 
 
 async def test_what_was_typed_comes_back_with_up_in_a_later_session(tmp_path: Path) -> None:
     file = tmp_path / "screen.json"
-    on = cluster(choices=file)
-    async with showing(on, "h:gpu0", size=(100, 30)) as pilot:
+    async with cluster(choices=file).showing("h:gpu0", size=(100, 30)) as on:
         for line in ("workers", "events"):
-            await pilot.press("colon", *line, "enter")
-            await until(pilot, lambda line=line: on.app.current == line)
-    again = cluster(choices=file)
-    async with showing(again, "h:gpu0", size=(100, 30)) as pilot:
-        await press(pilot, ["colon", "up", "up"], then=lambda: again.app.prompt.value == "workers")
-        await press(pilot, ["down", "enter"], then=lambda: again.app.current == "events")
+            await on.pilot.press("colon", *line, "enter")
+            await on.until(lambda line=line: on.app.current == line)
+    async with cluster(choices=file).showing("h:gpu0", size=(100, 30)) as again:
+        await again.press(["colon", "up", "up"], then=lambda: again.app.prompt.value == "workers")
+        await again.press(["down", "enter"], then=lambda: again.app.current == "events")
 
 
 @pytest.mark.parametrize(

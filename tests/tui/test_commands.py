@@ -4,7 +4,6 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from textual.pilot import Pilot
 from textual.worker import Worker
 
 from gputui.tui.commands import Command, Registry
@@ -12,8 +11,8 @@ from gputui.tui.commands.actions import COMMANDS as EVERYWHERE
 from gputui.tui.commands.changes import COMMANDS as CHANGES
 from gputui.tui.dialogs.pages import found as matches
 from gputui.tui.views import VIEWS, load_view
-from tests.tui.still import Still, press, sees_not, showing, until
-from tests.tui.test_app import Demo, up
+from tests.tui.still import Driven, Still
+from tests.tui.test_app import Demo
 
 ARGUMENTS = {
     "scale": "3",
@@ -58,18 +57,18 @@ def test_every_command_says_what_it_does_in_a_line() -> None:
     assert all(0 < len(command.does) <= 70 for command in registry_of_all())
 
 
-async def escape(pilot: "Pilot[int]", others: frozenset[Worker[object]]) -> None:
+async def escape(on: Driven, others: frozenset[Worker[object]]) -> None:
     """Press escape whenever something is asked, until no other than these workers goes on."""
-    app = pilot.app
+    app = on.app
 
     def asks() -> bool:
         return len(app.screen_stack) > 1 or app.prompt.active
 
-    await pilot.press("escape")
+    await on.pilot.press("escape")
     while asks() or not others.issuperset(app.workers):
-        await until(pilot, lambda: asks() or others.issuperset(app.workers))
+        await on.until(lambda: asks() or others.issuperset(app.workers))
         if asks():
-            await pilot.press("escape")
+            await on.pilot.press("escape")
 
 
 @pytest.mark.parametrize("view", ["", *VIEWS])
@@ -77,10 +76,8 @@ async def test_every_command_can_be_called(
     view: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    demo = Demo()
-    app = demo.app
-    async with app.run_test(size=(120, 40)) as pilot:
-        await up(pilot)
+    async with Demo().showing("node-01:gpu0", size=(120, 40)) as on:
+        app = on.app
         others = frozenset(app.workers)
         for command in [each for each in registry_of_all() if each.view == view]:
             if view and app.view is not app.visited.get(view):
@@ -88,7 +85,7 @@ async def test_every_command_can_be_called(
             if command.name in ENDING:
                 continue
             await app.call(command, ARGUMENTS.get(command.name, ""))
-            await escape(pilot, others)
+            await escape(on, others)
         assert app.is_running
 
 
@@ -108,17 +105,17 @@ def test_the_palette_finds(wanted: str, does: dict[str, str], found: list[str]) 
 
 
 async def test_the_palette_says_why_a_command_is_not_to_be_had() -> None:
-    async with showing(Still(), "h:gpu0") as pilot:
-        await press(pilot, ["ctrl+p", *"retry"], "not now: no host has failed or is silent")
+    async with Still().showing("h:gpu0") as on:
+        await on.press(["ctrl+p", *"retry"], "not now: no host has failed or is silent")
 
 
 async def test_a_command_with_nothing_it_needs_is_called_at_once() -> None:
-    async with showing(Still(), "h:gpu0", size=(100, 30)) as pilot:
-        await press(pilot, ["ctrl+p", *"columns", "enter"], ":columns state util")
+    async with Still().showing("h:gpu0", size=(100, 30)) as on:
+        await on.press(["ctrl+p", *"columns", "enter"], ":columns state util")
 
 
 async def test_the_palette_closes_with_its_own_key() -> None:
-    async with showing(Still(), "h:gpu0", size=(100, 30)) as pilot:
-        await press(pilot, ["ctrl+p"], "find a command")
-        await pilot.press("ctrl+p")
-        await sees_not(pilot, "find a command")
+    async with Still().showing("h:gpu0", size=(100, 30)) as on:
+        await on.press(["ctrl+p"], "find a command")
+        await on.pilot.press("ctrl+p")
+        await on.sees_not("find a command")

@@ -15,7 +15,7 @@ from gputui.protocol.frontend import SnapshotTaken
 from gputui.protocol.shared import Refused
 from gputui.tui.dialogs.run import RunDialog
 from tests.tui.build import EPOCH, GIB, device, host, snapshot, worker
-from tests.tui.still import Still, press, seen, sees, sees_not, showing, until
+from tests.tui.still import Still
 
 NASTY = "\x1b[2J\x1b]0;owned\x07\x9b31mred\r\n\x00‮evil‬ 名前🚀 שלום"
 """What a terminal would obey, what turns text around, and what is two cells wide."""
@@ -54,57 +54,53 @@ def obeyed(text: str) -> list[str]:
 async def test_nothing_that_a_host_or_a_program_wrote_is_obeyed(
     view: str, size: tuple[int, int]
 ) -> None:
-    on = Still(nasty())
-    async with on.app.run_test(size=size) as pilot:
+    async with Still(nasty()).showing(size=size) as on:
         on.link.put(SnapshotTaken(replace(nasty(), sequence=2)))
         on.log(NASTY, NASTY, "plain " + NASTY)
         on.happen(1, NASTY, NASTY, "error")
-        await press(pilot, [view], then=lambda: on.app.view and on.app.view.NAME)
-        await pilot.press("j", "enter")
-        await pilot.pause(0.1)
-        assert not obeyed(seen(pilot))
+        await on.press([view], then=lambda: on.app.view and on.app.view.NAME)
+        await on.pilot.press("j", "enter")
+        await on.pilot.pause(0.1)
+        assert not obeyed(on.text)
         lines = on.app.screen._compositor.render_strips()
         assert {cell_len(line.text) for line in lines} == {size[0]}
 
 
 async def test_a_snapshot_out_of_order_is_let_be() -> None:
-    on = Still(two_hosts(5))
-    async with showing(on, "▾b") as pilot:
+    async with Still(two_hosts(5)).showing("▾b") as on:
         on.link.put(SnapshotTaken(two_hosts(4, second=False)))
         on.link.put(SnapshotTaken(two_hosts(6)))
-        await until(pilot, lambda: on.app.watched.snapshot.sequence == 6)
-        await sees(pilot, "▾b")
+        await on.until(lambda: on.app.watched.snapshot.sequence == 6)
+        await on.sees("▾b")
 
 
 async def test_a_host_that_vanished_takes_its_rows_and_marks_along() -> None:
-    on = Still(two_hosts(1))
-    async with showing(on, "▾b") as pilot:
-        await press(pilot, ["G", "space"], "1 marked")
+    async with Still(two_hosts(1)).showing("▾b") as on:
+        await on.press(["G", "space"], "1 marked")
         on.link.put(SnapshotTaken(two_hosts(2, second=False)))
-        await sees_not(pilot, "▾b", "1 marked")
+        await on.sees_not("▾b", "1 marked")
         assert on.app.view is not None and on.app.view.targets()[0].startswith("a")
 
 
 @pytest.mark.parametrize("view", "0123456")
 async def test_a_cluster_that_loses_every_host_is_shown_empty(view: str) -> None:
-    on = Still(two_hosts(1))
-    async with showing(on, "▾b") as pilot:
-        await pilot.press(view)
+    async with Still(two_hosts(1)).showing("▾b") as on:
+        await on.pilot.press(view)
         on.link.put(SnapshotTaken(replace(snapshot(), sequence=2)))
-        await sees(pilot, "hosts 0/0")
-        await pilot.press("j", "k", "enter", "space", "escape")
+        await on.sees("hosts 0/0")
+        await on.pilot.press("j", "k", "enter", "space", "escape")
         assert on.app.is_running
 
 
 @pytest.mark.parametrize("view", "0123456")
 async def test_three_lines_of_ten_cells_are_enough_to_stay(view: str) -> None:
-    async with showing(Still(two_hosts()), "a:gpu0") as pilot:
-        await pilot.press(view)
-        await pilot.resize_terminal(10, 3)
-        await sees(pilot, "lab")
-        await pilot.press("question_mark", "escape", "ctrl+p", "escape", "colon", "escape")
-        await pilot.resize_terminal(80, 24)
-        await sees(pilot, "0hosts 1fleet")
+    async with Still(two_hosts()).showing("a:gpu0") as on:
+        await on.pilot.press(view)
+        await on.pilot.resize_terminal(10, 3)
+        await on.sees("lab")
+        await on.pilot.press("question_mark", "escape", "ctrl+p", "escape", "colon", "escape")
+        await on.pilot.resize_terminal(80, 24)
+        await on.sees("0hosts 1fleet")
 
 
 class Broken:
@@ -119,10 +115,9 @@ async def test_a_preset_that_raises_while_it_is_set_up_says_so(
 ) -> None:
     good: Preset = presets.get("svd")
     monkeypatch.setattr(presets, "get", lambda name: replace(good, estimate=Broken()))
-    on = Still(two_hosts())
-    async with showing(on, "a:gpu0", size=(120, 40)) as pilot:
-        await press(pilot, "c", then=lambda: isinstance(on.app.screen, RunDialog))
-        await sees(pilot, "ZeroDivisionError: rows are no number")
+    async with Still(two_hosts()).showing("a:gpu0", size=(120, 40)) as on:
+        await on.press("c", then=lambda: isinstance(on.app.screen, RunDialog))
+        await on.sees("ZeroDivisionError: rows are no number")
 
 
 async def test_a_preset_that_cannot_be_imported_leaves_the_others(
@@ -136,16 +131,16 @@ async def test_a_preset_that_cannot_be_imported_leaves_the_others(
         return get(name)
 
     monkeypatch.setattr(presets, "get", missing)
-    async with showing(Still(two_hosts()), "a:gpu0", size=(120, 40)) as pilot:
-        await press(pilot, [*":run svd", "enter"], "no module named wings")
-        await press(pilot, ["down"], "--run random-sum")
-        await press(pilot, ["escape", "ctrl+p", *"run mean"], "run mean")
+    async with Still(two_hosts()).showing("a:gpu0", size=(120, 40)) as on:
+        await on.press([*":run svd", "enter"], "no module named wings")
+        await on.press(["down"], "--run random-sum")
+        await on.press(["escape", "ctrl+p", *"run mean"], "run mean")
 
 
 async def test_a_long_reason_is_said_whole_on_a_narrow_terminal() -> None:
     on = Still(two_hosts())
     reason = "this cluster was started on this machine alone and listens on loopback only"
     on.link.reply = Refused(0, f"cannot add gpu-d: {reason}; start another one")
-    async with showing(on, "a:gpu0") as pilot:
-        await pilot.press(*":add gpu-d", "enter")
-        await sees(pilot, "add: cannot add gpu-d", "start another one", "c run : command")
+    async with on.showing("a:gpu0"):
+        await on.pilot.press(*":add gpu-d", "enter")
+        await on.sees("add: cannot add gpu-d", "start another one", "c run : command")

@@ -18,7 +18,7 @@ from gputui.tui.rendering.fleet import Look, Selection
 from gputui.tui.watched import Watched
 from gputui.tui.widgets import bars
 from tests.tui.build import EPOCH, GIB, device, host, snapshot, worker
-from tests.tui.still import Step, Still, press, seen, sees, sees_not, showing, until, walk
+from tests.tui.still import Step, Still
 
 
 def two_hosts(**values: object) -> Snapshot:
@@ -117,20 +117,18 @@ WALKS: dict[str, tuple[Snapshot, *tuple[Step, ...]]] = {
 
 @pytest.mark.parametrize("case", WALKS.values(), ids=WALKS)
 async def test_a_walk_sees(case: tuple[Snapshot, *tuple[Step, ...]]) -> None:
-    await walk(Still(case[0]), *case[1:])
+    await Still(case[0]).walk(*case[1:])
 
 
 async def test_theme_and_columns_are_remembered(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "screen.json"
-    on = Still(two_hosts(), choices=path)
-    async with showing(on, "gpu0", size=(120, 30)) as pilot:
-        await pilot.press(*":columns util mem", "enter", *":theme okabe-ito", "enter")
-        await until(pilot, lambda: load(path).theme == "okabe-ito")
-    again = Still(two_hosts(), choices=path)
-    async with showing(again, "gpu0", size=(120, 30)) as pilot:
+    async with Still(two_hosts(), choices=path).showing("gpu0", size=(120, 30)) as on:
+        await on.pilot.press(*":columns util mem", "enter", *":theme okabe-ito", "enter")
+        await on.until(lambda: load(path).theme == "okabe-ito")
+    async with Still(two_hosts(), choices=path).showing("gpu0", size=(120, 30)) as again:
         assert again.app.theme == "okabe-ito"
-        await sees(pilot, "UTIL", "MEM")
-        await sees_not(pilot, "PWR  °C")
+        await again.sees("UTIL", "MEM")
+        await again.sees_not("PWR  °C")
 
 
 @pytest.mark.parametrize("text", ['{"theme": ', "[1]", '{"forms": 1}', "\x00"])
@@ -140,23 +138,22 @@ async def test_a_broken_file_of_choices_is_as_good_as_none_and_said(
     path = tmp_path / "screen.json"
     path.write_text(text)
     on = Still(two_hosts(), choices=path)
-    async with showing(on, "a:gpu0", "choices not read", size=(200, 30)):
+    async with on.showing("a:gpu0", "choices not read", size=(200, 30)):
         assert on.app.preferences == Preferences()
 
 
 async def test_choices_of_another_version_are_let_be(tmp_path: Path) -> None:
     path = tmp_path / "screen.json"
     save(path, Preferences("no-such-theme", ("wings", "util")))
-    on = Still(two_hosts(), choices=path)
-    async with on.app.run_test(size=(120, 30)) as pilot:
-        await sees(pilot, "gpu zoom", "UTIL")
+    async with Still(two_hosts(), choices=path).showing(size=(120, 30)) as on:
+        await on.sees("gpu zoom", "UTIL")
 
 
 async def test_a_choice_that_cannot_be_kept_holds_for_now(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     on = Still(two_hosts(), choices=tmp_path / "file" / "screen.json")
-    async with showing(on, "gpu0", size=(120, 30)) as pilot:
-        await press(pilot, [*":columns util", "enter"], "for this session only")
+    async with on.showing("gpu0", size=(120, 30)):
+        await on.press([*":columns util", "enter"], "for this session only")
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
@@ -164,13 +161,13 @@ async def test_a_cpu_worker_is_drawn_with_its_host_as_a_gpu_is(size: tuple[int, 
     seen_by_agent = HostReading(43.0, 10 * GIB, 16 * GIB, 1.5, 2e6, 1e6)
     hosts = (host("h", reading=seen_by_agent),)
     on = Still(replace(on_cpus(cpu_percent=87.0), hosts=hosts))
-    async with showing(on, "cpu0", "87%", size=size) as pilot:
-        await press(pilot, "j", "CPU 43%", "MEM 10.0/16.0G", "NET 2.9M/s")
-        await sees(pilot, "CPU 87%", "MEM 1G", "TASKS – run 3 ready", "2:00 ago")
-        await sees(pilot, "HOST CPU 43%", "HOST MEM 10G", "HOST NET 2.9M/s")
-        await press(pilot, "t", "10:00 ago")
-        await press(pilot, ["enter"], "HOST CPU 43%", "2:00 ago")
-        await press(pilot, "2", "HOST CPU 43%", "2 workers")
+    async with on.showing("cpu0", "87%", size=size):
+        await on.press("j", "CPU 43%", "MEM 10.0/16.0G", "NET 2.9M/s")
+        await on.sees("CPU 87%", "MEM 1G", "TASKS – run 3 ready", "2:00 ago")
+        await on.sees("HOST CPU 43%", "HOST MEM 10G", "HOST NET 2.9M/s")
+        await on.press("t", "10:00 ago")
+        await on.press(["enter"], "HOST CPU 43%", "2:00 ago")
+        await on.press("2", "HOST CPU 43%", "2 workers")
 
 
 async def test_hosts_are_sorted_in_their_zoom_and_turned_around() -> None:
@@ -180,27 +177,26 @@ async def test_hosts_are_sorted_in_their_zoom_and_turned_around() -> None:
     ]
     on = Still(snapshot(*hosts))
     names = "[abc] {2,}● ready"
-    async with showing(on, "gpu0", size=(100, 24)) as pilot:
-        await press(pilot, ["Z", *":sort cpu", "enter"], "CPU▼", "host zoom")
-        assert [each[0] for each in re.findall(names, seen(pilot))] == ["c", "a", "b"]
-        await press(pilot, "v", "CPU▲")
-        assert [each[0] for each in re.findall(names, seen(pilot))] == ["a", "c", "b"]
-        await pilot.press("s")
-        await sees(pilot, "HOST MEM▼")
-        await pilot.press(*":sort ecc", "enter")
-        await sees(pilot, "no column ecc; known: host, state, gpus,")
+    async with on.showing("gpu0", size=(100, 24)):
+        await on.press(["Z", *":sort cpu", "enter"], "CPU▼", "host zoom")
+        assert [each[0] for each in re.findall(names, on.text)] == ["c", "a", "b"]
+        await on.press("v", "CPU▲")
+        assert [each[0] for each in re.findall(names, on.text)] == ["a", "c", "b"]
+        await on.pilot.press("s")
+        await on.sees("HOST MEM▼")
+        await on.pilot.press(*":sort ecc", "enter")
+        await on.sees("no column ecc; known: host, state, gpus,")
 
 
 async def test_enter_on_the_line_over_gpus_leads_to_their_host() -> None:
-    on = Still(two_hosts())
-    async with showing(on, "gpu0", size=(120, 24)) as pilot:
-        await pilot.press("enter")
-        await sees(pilot, "hosts 2/2")
+    async with Still(two_hosts()).showing("gpu0", size=(120, 24)) as on:
+        await on.pilot.press("enter")
+        await on.sees("hosts 2/2")
         assert on.app.view is not None and on.app.view.targets() == ("a",)
 
 
 async def test_the_filters_of_the_issue_narrow_the_rows() -> None:
-    async with showing(Still(two_hosts(utilization_percent=80.0)), "gpu0", size=(120, 24)) as pilot:
+    async with Still(two_hosts(utilization_percent=80.0)).showing("gpu0", size=(120, 24)) as on:
         for text, count in (
             ("a: !gpu1", "1 of 4 GPUs on 1 host"),
             ("util<20", "2 of 4 GPUs on 2 hosts"),
@@ -208,25 +204,25 @@ async def test_the_filters_of_the_issue_narrow_the_rows() -> None:
             ("state:idle host:b", "2 of 4 GPUs on 1 host"),
             ("!state:idle", "0 of 4 GPUs on 0 hosts"),
         ):
-            await press(pilot, ["slash", *text, "enter"], count)
-            await pilot.press("escape")
+            await on.press(["slash", *text, "enter"], count)
+            await on.pilot.press("escape")
 
 
 async def test_what_is_wrong_with_a_filter_is_not_said_a_moment_longer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(bars, "SAID_FOR_S", 3600.0)
-    async with showing(Still(two_hosts()), "gpu0") as pilot:
-        await press(pilot, ["slash", *"util<"], "util<: a number must follow")
-        await press(pilot, "9", "4 GPUs on 2 hosts  /util<9")
+    async with Still(two_hosts()).showing("gpu0") as on:
+        await on.press(["slash", *"util<"], "util<: a number must follow")
+        await on.press("9", "4 GPUs on 2 hosts  /util<9")
 
 
 async def test_sorted_by_state_the_worst_comes_first() -> None:
     workers = (worker(0), worker(1, state=WorkerState.BUSY), worker(2, state=WorkerState.CRASHED))
     on = Still(snapshot(host("h", *map(device, range(4))), workers=workers))
-    async with showing(on, "gpu3") as pilot:
-        await press(pilot, "s", "STATE▲")
-        names = re.findall(r"h:gpu\d", seen(pilot).partition("STATE▲")[2].split("──")[0])
+    async with on.showing("gpu3"):
+        await on.press("s", "STATE▲")
+        names = re.findall(r"h:gpu\d", on.text.partition("STATE▲")[2].split("──")[0])
         assert names == ["h:gpu2", "h:gpu1", "h:gpu0", "h:gpu3"]
 
 
@@ -235,28 +231,26 @@ async def test_a_refused_host_is_found_by_a_filter() -> None:
     waiting = host("w", state=HostState.CONNECTING)
     seen = two_hosts()
     on = Still(replace(seen, hosts=(refused, waiting, *seen.hosts)))
-    async with showing(on, "gpu0", "no route", keys="1", size=(120, 24)) as pilot:
+    async with on.showing("gpu0", "no route", keys="1", size=(120, 24)):
         for text in ("state:failed", "host:r", "route", "!gpu !connecting"):
-            await press(pilot, ["slash", *text, "enter"], "no route", "0 of 4 GPUs on 1 host")
-            await pilot.press("escape")
-        await press(pilot, ["slash", *"util<20", "enter"], "4 GPUs on 2 hosts")
+            await on.press(["slash", *text, "enter"], "no route", "0 of 4 GPUs on 1 host")
+            await on.pilot.press("escape")
+        await on.press(["slash", *"util<20", "enter"], "4 GPUs on 2 hosts")
 
 
 async def test_an_alarm_is_counted_listed_and_gone_to() -> None:
-    on = Still(two_hosts(ecc_errors=2))
-    async with showing(on, "!2 alarms", size=(120, 24)) as pilot:
-        await press(pilot, "!", "Alarms", "ECC errors")
-        await pilot.press("down", "enter")
-        await until(pilot, lambda: on.app.view and on.app.view.targets() == ("b:gpu0",))
+    async with Still(two_hosts(ecc_errors=2)).showing("!2 alarms", size=(120, 24)) as on:
+        await on.press("!", "Alarms", "ECC errors")
+        await on.pilot.press("down", "enter")
+        await on.until(lambda: on.app.view and on.app.view.targets() == ("b:gpu0",))
 
 
 async def test_a_refused_host_has_a_cell_of_its_own() -> None:
     seen = two_hosts()
     refused = host("r", state=HostState.FAILED, reason="no route")
-    on = Still(replace(seen, hosts=(*seen.hosts, refused)))
-    async with showing(on, "gpu0") as pilot:
-        await press(pilot, ["Z", "Z", "G"], "heat zoom", "✖")
-        await until(pilot, lambda: on.app.view and on.app.view.targets() == ("r",))
+    async with Still(replace(seen, hosts=(*seen.hosts, refused))).showing("gpu0") as on:
+        await on.press(["Z", "Z", "G"], "heat zoom", "✖")
+        await on.until(lambda: on.app.view and on.app.view.targets() == ("r",))
 
 
 async def test_a_sorted_table_shows_its_top_until_a_person_moves_away() -> None:
@@ -267,18 +261,17 @@ async def test_a_sorted_table_shows_its_top_until_a_person_moves_away() -> None:
             host("h", *devices), workers=workers, sequence=sequence, at=EPOCH + sequence
         )
 
-    on = Still(busy(1))
-    async with showing(on, "gpu0") as pilot:
-        await pilot.press(*":sort util", "enter")
+    async with Still(busy(1)).showing("gpu0") as on:
+        await on.pilot.press(*":sort util", "enter")
         table = on.app.visited["fleet"].table
-        await until(pilot, lambda: table.cursor == "h:gpu38")
+        await on.until(lambda: table.cursor == "h:gpu38")
         for sequence in range(2, 12):
             on.link.put(SnapshotTaken(busy(sequence)))
-        await until(pilot, lambda: table.cursor == "h:gpu28")
+        await on.until(lambda: table.cursor == "h:gpu28")
         assert table.scroll_offset.y == 0
-        await pilot.press("j")
+        await on.pilot.press("j")
         on.link.put(SnapshotTaken(busy(12)))
-        await until(pilot, lambda: table._keys[0] == "h:gpu27")
+        await on.until(lambda: table._keys[0] == "h:gpu27")
         assert table.cursor == "h:gpu27"  # where it was, not the row that is second now
 
 
@@ -288,11 +281,11 @@ async def test_the_fleet_is_saved_as_csv_and_as_text_whole(
     monkeypatch.chdir(tmp_path)
     devices = [device(number, utilization_percent=50.0) for number in range(40)]
     workers = tuple(worker(number) for number in range(40))
-    async with showing(Still(snapshot(host("h", *devices), workers=workers)), "gpu0") as pilot:
-        await pilot.press(*":screenshot f.csv", "enter")
-        await until(pilot, (tmp_path / "f.csv").exists)
-        await pilot.press(*":screenshot f.txt", "enter")
-        await until(pilot, (tmp_path / "f.txt").exists)
+    async with Still(snapshot(host("h", *devices), workers=workers)).showing("gpu0") as on:
+        await on.pilot.press(*":screenshot f.csv", "enter")
+        await on.until((tmp_path / "f.csv").exists)
+        await on.pilot.press(*":screenshot f.txt", "enter")
+        await on.until((tmp_path / "f.txt").exists)
     rows = list(csv.DictReader((tmp_path / "f.csv").read_text().splitlines()))
     assert [row["name"] for row in rows] == [f"h:gpu{number}" for number in range(40)]
     found = {(row["state"], row["power"], row["temp"]) for row in rows}
@@ -326,9 +319,9 @@ async def test_a_gpu_at_idle_power_has_a_word_and_a_colour_of_its_own_in_rows_an
     for second in range(2, 70, 2):
         number = on.snapshot.sequence + second
         on.link.put(SnapshotTaken(replace(on.snapshot, sequence=number, taken_at=EPOCH + second)))
-    async with on.app.run_test(size=size) as pilot:
-        await sees(pilot, "gpu0 ≈ idle power", "gpu1 ● busy", "h:gpu0  busy at idle power")
-        await press(pilot, ["Z", "Z"], "heat zoom", "[≈", "▇", "≈ idle power")
+    async with on.showing(size=size):
+        await on.sees("gpu0 ≈ idle power", "gpu1 ● busy", "h:gpu0  busy at idle power")
+        await on.press(["Z", "Z"], "heat zoom", "[≈", "▇", "≈ idle power")
     first, second = slots_of(on.snapshot)
     alarms = {first.key: [AlarmKind.HANGS], second.key: [AlarmKind.ECC]}
     look = Look(Watched(by_subject=alarms))

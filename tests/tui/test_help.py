@@ -6,7 +6,7 @@ from gputui.tui.dialogs import Page
 from gputui.tui.dialogs.pages import help_of
 from gputui.tui.views import VIEWS
 from tests.tui.build import device, host, snapshot
-from tests.tui.still import Still, press, showing, until
+from tests.tui.still import Still
 from tests.tui.test_commands import registry_of_all
 
 
@@ -19,17 +19,16 @@ def test_every_command_of_a_view_is_in_its_help_whole(view: str) -> None:
 
 @pytest.mark.parametrize("size", [(60, 15), (80, 24), (200, 60)])
 async def test_the_help_is_read_to_its_end_and_closed_by_its_own_key(size: tuple[int, int]) -> None:
-    on = Still(snapshot(host("h", device(0))))
-    async with showing(on, "h:gpu0", size=size) as pilot:
-        await press(pilot, ["question_mark"], "IN THE FLEET VIEW", ":zoom-in", "esc closes")
-        await press(pilot, "G", "util<20", "restarts")
-        await press(pilot, ["j", "k", "pageup", "g"], "IN THE FLEET VIEW")
-        await pilot.press("question_mark")
-        await until(pilot, lambda: not isinstance(on.app.screen, Page))
+    async with Still(snapshot(host("h", device(0)))).showing("h:gpu0", size=size) as on:
+        await on.press(["question_mark"], "IN THE FLEET VIEW", ":zoom-in", "esc closes")
+        await on.press("G", "util<20", "restarts")
+        await on.press(["j", "k", "pageup", "g"], "IN THE FLEET VIEW")
+        await on.pilot.press("question_mark")
+        await on.until(lambda: not isinstance(on.app.screen, Page))
 
 
 async def test_the_help_tells_what_the_filter_of_its_view_can_ask_for() -> None:
-    async with Still(snapshot(host("h", device(0)))).app.run_test(size=(100, 60)) as pilot:
+    async with Still(snapshot(host("h", device(0)))).showing(size=(100, 60)) as on:
         for key, told in (("4", "worker level"), ("2", "pid"), ("1", "model user alarm")):
-            await press(pilot, [key, "question_mark", "G"], "FILTERS, AFTER /", told)
-            await pilot.press("escape")
+            await on.press([key, "question_mark", "G"], "FILTERS, AFTER /", told)
+            await on.pilot.press("escape")

@@ -24,7 +24,7 @@ from gputui.tui.watched import Watched
 from gputui.tui.widgets.bars import totals_line
 from tests.series import ScreensHistory, packed
 from tests.tui.build import EPOCH, device, host, snapshot, worker
-from tests.tui.still import Still, sees
+from tests.tui.still import Still
 
 UTIL = Metric.UTILIZATION
 
@@ -170,5 +170,5 @@ async def test_the_history_of_a_row_says_of_what_it_is_and_how_long() -> None:
         (snapshot(host("h", device()), workers=(worker(),)), "UTIL, 2 MIN"),
         (snapshot(host("h"), workers=(on_cpus,)), "CPU, 2 MIN"),
     ):
-        async with Still(cluster).app.run_test(size=(160, 24)) as pilot:
-            await sees(pilot, title)
+        async with Still(cluster).showing(size=(160, 24)) as on:
+            await on.sees(title)

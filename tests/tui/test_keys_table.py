@@ -1,7 +1,6 @@
 """A key means one thing in all views, and the line of keys offers what can be done now."""
 
 import pytest
-from textual.pilot import Pilot
 
 from gputui.model.snapshot import HostState, Snapshot
 from gputui.tui.commands import Command, key_name
@@ -9,7 +8,7 @@ from gputui.tui.commands.actions import COMMANDS as EVERYWHERE
 from gputui.tui.commands.changes import COMMANDS as CHANGES
 from gputui.tui.views import VIEWS, load_view
 from tests.tui.build import device, host, snapshot, worker
-from tests.tui.still import Still, press, seen, sees_not, showing
+from tests.tui.still import Still
 
 KEYS = {
     "/": "filter",
@@ -74,9 +73,8 @@ def test_every_key_means_what_the_table_says_in_every_view() -> None:
 async def test_a_key_of_another_view_says_where_it_does_something(
     view: str, key: str, said: str
 ) -> None:
-    on = Still()
-    async with showing(on, "h:gpu0", size=(100, 24)) as pilot:
-        await press(pilot, ["4", view, key], "view only", said)
+    async with Still().showing("h:gpu0", size=(100, 24)) as on:
+        await on.press(["4", view, key], "view only", said)
 
 
 END = "c run : command ? help q quit"
@@ -87,11 +85,10 @@ OWN = {"1": "z zoom", "3": "/ filter", "4": "/ filter"}
 async def test_the_line_of_keys_has_what_can_be_done_and_ends_with_run_command_help_and_quit(
     width: int,
 ) -> None:
-    on = Still()
-    async with on.app.run_test(size=(width, 24)) as pilot:
+    async with Still().showing(size=(width, 24)) as on:
         for key in "123456":
-            await press(pilot, [key], END, "0hosts" if width == 80 else "")
-            views, actions = seen(pilot).splitlines()[-2:]
+            await on.press([key], END, "0hosts" if width == 80 else "")
+            views, actions = on.text.splitlines()[-2:]
             assert actions.rstrip().endswith(END)
             assert width == 60 or OWN.get(key, "s sort") in actions
             assert width != 80 or views.split()[-1] == "uusers"
@@ -103,13 +100,13 @@ RUNNING = snapshot(host("h", device(0), device(1)), workers=(worker(0),))
 WIDE = (200, 30)
 
 
-def offered(pilot: "Pilot[int]") -> str:
-    return seen(pilot).splitlines()[-1]
+def offered(on: Still) -> str:
+    return on.text.splitlines()[-1]
 
 
-def is_dim(pilot: "Pilot[int]", key: str) -> bool:
+def is_dim(on: Still, key: str) -> bool:
     """Return whether a key is drawn as one that cannot be pressed."""
-    return any((f" {key}", "off") in line for line in pilot.app.bottom._keys.lines)
+    return any((f" {key}", "off") in line for line in on.app.bottom._keys.lines)
 
 
 @pytest.mark.parametrize("state", [STARTING, FAILED])
@@ -117,25 +114,25 @@ def is_dim(pilot: "Pilot[int]", key: str) -> bool:
 async def test_without_workers_nothing_is_offered_that_needs_one(
     state: Snapshot, view: str
 ) -> None:
-    async with showing(Still(state), "workers 0/0", size=WIDE) as pilot:
-        await press(pilot, [view], "+ scale", "q quit")
-        assert "retire" not in offered(pilot) and "restart" not in offered(pilot)
-        assert is_dim(pilot, "c") and not is_dim(pilot, "q")
-        await press(pilot, "c", "run: no worker is up yet")
+    async with Still(state).showing("workers 0/0", size=WIDE) as on:
+        await on.press([view], "+ scale", "q quit")
+        assert "retire" not in offered(on) and "restart" not in offered(on)
+        assert is_dim(on, "c") and not is_dim(on, "q")
+        await on.press("c", "run: no worker is up yet")
 
 
 async def test_workers_are_retired_where_the_cursor_is_on_one_or_on_their_host() -> None:
-    async with showing(Still(RUNNING), "x retire R restart", "h ● ready", size=WIDE) as pilot:
-        assert not is_dim(pilot, "c")
-        await press(pilot, "j", "x retire R restart", "h:gpu0 ○ idle")
-        await press(pilot, "j", "h:gpu1 · free")
-        await sees_not(pilot, "x retire")
-        await press(pilot, "2", "1 worker", "x retire")
-        await pilot.press("6")
-        await sees_not(pilot, "x retire", "r repeat", "x cancel")
+    async with Still(RUNNING).showing("x retire R restart", "h ● ready", size=WIDE) as on:
+        assert not is_dim(on, "c")
+        await on.press("j", "x retire R restart", "h:gpu0 ○ idle")
+        await on.press("j", "h:gpu1 · free")
+        await on.sees_not("x retire")
+        await on.press("2", "1 worker", "x retire")
+        await on.pilot.press("6")
+        await on.sees_not("x retire", "r repeat", "x cancel")
 
 
 async def test_a_screen_that_only_reads_offers_no_change() -> None:
-    async with showing(Still(RUNNING, readonly=True), "read-only", "/ filter", size=WIDE) as pilot:
+    async with Still(RUNNING, readonly=True).showing("read-only", "/ filter", size=WIDE) as on:
         for text in ("retire", "restart", "scale", "c run"):
-            assert text not in offered(pilot)
+            assert text not in offered(on)

@@ -11,7 +11,7 @@ from gputui.model.snapshot import HostState, RunState, RunStatus, Snapshot, Work
 from gputui.protocol.frontend import SnapshotTaken, StartRun
 from gputui.tui.dialogs.run import RunDialog
 from tests.tui.build import EPOCH, GIB, device, host, snapshot, worker
-from tests.tui.still import Step, Still, press, seen, sees, sees_not, showing, until, walk
+from tests.tui.still import Step, Still
 
 DONE = RunStatus(
     "r1",
@@ -111,36 +111,35 @@ async def test_a_walk_sees(steps: tuple[Step, ...]) -> None:
     screen.log("h:gpu1", "a line of another")
     screen.happen(1, "h", LONG)
     screen.happen(2, "h:gpu0", "restarted", "error")
-    await walk(screen, ("", "gpu0"), *steps)
+    await screen.walk(("", "gpu0"), *steps)
 
 
 async def test_events_are_shown_the_newest_first() -> None:
     screen = Still(cluster())
     screen.happen(1, "h", "ready: 3 GPUs")
     screen.happen(2, "h:gpu1", "killed (signal 9)", "error")
-    async with showing(screen, "ready: 3 GPUs", "2 events", keys="5", size=(100, 24)) as pilot:
-        text = seen(pilot)
+    async with screen.showing("ready: 3 GPUs", "2 events", keys="5", size=(100, 24)):
+        text = screen.text
         assert text.index("killed (signal 9)") < text.index("ready: 3 GPUs")
         assert "✖ h:gpu1" in text
 
 
 async def test_ascii_screens_are_ascii() -> None:
     keys = ("2", "pinned"), ("3", "TASK"), ("5", "TIME"), ("6", "svd")
-    await walk(
-        Still(cluster(), ascii_only=True),
-        *((key, text, "~●", "~█", "~✖", "~░") for key, text in keys),
-    )
+    steps = ((key, text, "~●", "~█", "~✖", "~░") for key, text in keys)
+    await Still(cluster(), ascii_only=True).walk(*steps)
 
 
 async def test_of_a_worker_on_a_silent_host_the_title_and_its_row_say_silent_and_not_busy() -> None:
     away = host("h", device(0), state=HostState.SILENT, read_at=EPOCH - 7)
     workers = (worker(0, state=WorkerState.SILENT, silent_for_s=7.0),)
-    screen = Still(snapshot(away, workers=workers))
-    async with showing(screen, "host silent", size=(100, 30)) as pilot:
+    async with Still(snapshot(away, workers=workers)).showing(
+        "host silent", size=(100, 30)
+    ) as screen:
         screen.app.go_to("device", "h:gpu0")
-        await until(pilot, lambda: screen.app.current == "device")
-        await sees(pilot, "◌ silent 7s", "worker h:gpu0  ◌ silent 7s")
-        assert seen(pilot).count("silent 7s") >= 2 and "busy" not in seen(pilot)
+        await screen.until(lambda: screen.app.current == "device")
+        await screen.sees("◌ silent 7s", "worker h:gpu0  ◌ silent 7s")
+        assert screen.text.count("silent 7s") >= 2 and "busy" not in screen.text
 
 
 async def test_what_is_known_of_a_silent_worker_is_dim() -> None:
@@ -149,7 +148,7 @@ async def test_what_is_known_of_a_silent_worker_is_dim() -> None:
         worker(1, state=WorkerState.SILENT, cpu_percent=92.0, silent_for_s=70.0),
     )
     on = Still(snapshot(host("h", device(0), device(1)), workers=workers))
-    async with showing(on, "● busy", "◌ silent 1m", keys="2", size=(120, 24)):
+    async with on.showing("● busy", "◌ silent 1m", keys="2", size=(120, 24)):
         roles = {
             key: dict(on.app.visited["workers"].table._draw(key)) for key in ("h:gpu0", "h:gpu1")
         }
@@ -158,30 +157,29 @@ async def test_what_is_known_of_a_silent_worker_is_dim() -> None:
 
 
 async def test_workers_are_filtered_sorted_and_turned_around() -> None:
-    screen = Still(cluster())
-    async with showing(screen, "h:gpu1", keys="2", size=(120, 24)) as pilot:
+    async with Still(cluster()).showing("h:gpu1", keys="2", size=(120, 24)) as screen:
         assert screen.app.view is not None
         screen.app.view.filter("state:crashed")
-        await sees(pilot, "1 of 3 workers")
-        assert "h:gpu0" not in seen(pilot)
-        await press(pilot, ["escape", "s"], "WORKER▲", "3 workers  by worker")
-        await press(pilot, "v", "WORKER▼")
-        rows = [line.split()[0] for line in seen(pilot).splitlines() if line.startswith(" h:gpu")]
+        await screen.sees("1 of 3 workers")
+        assert "h:gpu0" not in screen.text
+        await screen.press(["escape", "s"], "WORKER▲", "3 workers  by worker")
+        await screen.press("v", "WORKER▼")
+        rows = [line.split()[0] for line in screen.text.splitlines() if line.startswith(" h:gpu")]
         assert rows == ["h:gpu2", "h:gpu1", "h:gpu0"]
-        await press(pilot, [*":sort rss", "enter"], "RSS/LIMIT▼", "by rss/limit")
-        await press(pilot, [*":sort warmth", "enter"], "no column warmth; known: worker, state,")
+        await screen.press([*":sort rss", "enter"], "RSS/LIMIT▼", "by rss/limit")
+        await screen.press([*":sort warmth", "enter"], "no column warmth; known: worker, state,")
 
 
 async def test_a_gpu_that_goes_takes_its_processes_and_log_along() -> None:
     screen = Still(cluster())
     screen.log("h:gpu0", "its own line")
-    async with showing(screen, "gpu0", keys="2", size=(100, 40)) as pilot:
-        await press(pilot, ["enter"], "python train.py", "its own line")
+    async with screen.showing("gpu0", keys="2", size=(100, 40)):
+        await screen.press(["enter"], "python train.py", "its own line")
         screen.link.put(SnapshotTaken(replace(cluster(), hosts=(), workers=(), sequence=99)))
-        await sees(pilot, "h:gpu0 is gone")
-        await sees_not(pilot, "python train.py", "its own line")
+        await screen.sees("h:gpu0 is gone")
+        await screen.sees_not("python train.py", "its own line")
         screen.link.put(SnapshotTaken(replace(cluster(), sequence=100)))
-        await sees(pilot, "python train.py", "its own line")
+        await screen.sees("python train.py", "its own line")
 
 
 async def test_a_second_worker_on_a_gpu_has_its_own_log_and_time() -> None:
@@ -191,39 +189,36 @@ async def test_a_second_worker_on_a_gpu_has_its_own_log_and_time() -> None:
     screen = Still(snapshot(host("h", gpu), workers=(worker(), second)))
     screen.log("h:gpu0", "of the first")
     screen.log("h:gpu0.1", "of the second")
-    async with showing(screen, "h:gpu0.1", keys="2", size=(120, 50)) as pilot:
-        await press(pilot, "G", "of the second")
-        await sees_not(pilot, "of the first")
+    async with screen.showing("h:gpu0.1", keys="2", size=(120, 50)):
+        await screen.press("G", "of the second")
+        await screen.sees_not("of the first")
 
 
 async def test_a_form_with_a_mistake_starts_nothing_and_says_what_is_wrong() -> None:
-    screen = Still(cluster())
-    async with showing(screen, "gpu0", size=(100, 30)) as pilot:
-        await press(pilot, ["colon", *"run svd", "enter"], "--run svd")
-        await press(pilot, ["enter", "x", "ctrl+r"], "must be an integer")
+    async with Still(cluster()).showing("gpu0", size=(100, 30)) as screen:
+        await screen.press(["colon", *"run svd", "enter"], "--run svd")
+        await screen.press(["enter", "x", "ctrl+r"], "must be an integer")
         assert isinstance(screen.app.screen, RunDialog)
-        await press(pilot, ["escape"], then=lambda: not isinstance(screen.app.screen, RunDialog))
+        await screen.press(["escape"], then=lambda: not isinstance(screen.app.screen, RunDialog))
         assert screen.link.asked == []
 
 
 async def test_a_run_is_started_with_all_it_takes_typed() -> None:
-    screen = Still(cluster())
-    async with showing(screen, "gpu0", size=(100, 30)) as pilot:
-        await press(pilot, ["colon", *"run svd cols=10", "enter"], then=lambda: screen.link.asked)
+    async with Still(cluster()).showing("gpu0", size=(100, 30)) as screen:
+        await screen.press(["colon", *"run svd cols=10", "enter"], then=lambda: screen.link.asked)
         assert screen.link.asked == [StartRun(0, "svd", (("cols", "10"),), cwd=str(Path.cwd()))]
 
 
 async def test_a_low_terminal_full_of_rows_shows_them_alone() -> None:
     devices = [device(number) for number in range(20)]
-    async with showing(Still(snapshot(host("h", *devices))), "gpu0", "gpu16") as pilot:
-        assert "──" not in seen(pilot)
+    async with Still(snapshot(host("h", *devices))).showing("gpu0", "gpu16") as on:
+        assert "──" not in on.text
 
 
 async def test_a_key_right_behind_escape_is_for_the_view_that_is_gone_back_to() -> None:
-    screen = Still(cluster())
-    async with showing(screen, "gpu0") as pilot:
-        await press(pilot, "6", "2 runs")
+    async with Still(cluster()).showing("gpu0") as screen:
+        await screen.press("6", "2 runs")
         screen.app.simulate_key("escape")
         screen.app.simulate_key("4")
-        await until(pilot, lambda: screen.app.current == "logs")
-        await sees(pilot, "no lines yet")
+        await screen.until(lambda: screen.app.current == "logs")
+        await screen.sees("no lines yet")

@@ -4,14 +4,13 @@ import re
 from datetime import datetime
 
 import pytest
-from textual.pilot import Pilot
 
 from gputui.model.snapshot import Severity
 from gputui.protocol.shared import LogLines
 from gputui.tui.rendering.detail import beneath
 from gputui.tui.widgets.logbook import LogBook, LogLine, level_of
 from tests.tui.build import device, host, snapshot, worker
-from tests.tui.still import Still, press, seen, sees, sees_not, showing, until
+from tests.tui.still import Still
 
 HOSTS = (host("h", device(0), device(1)),)
 WORKERS = (worker(0), worker(1))
@@ -25,111 +24,106 @@ def still(lines: int = 0) -> Still:
     return screen
 
 
-def lines_seen(pilot: "Pilot[int]") -> list[str]:
+def lines_seen(on: Still) -> list[str]:
     """Return the lines of the log that are in sight."""
-    return re.findall(r"(?:line|new|newer) [0-9]{3}[.]", seen(pilot))
+    return re.findall(r"(?:line|new|newer) [0-9]{3}[.]", on.text)
 
 
 async def test_lines_of_all_workers_are_merged_and_followed() -> None:
-    screen = still(100)
-    async with showing(screen, "line 099.", "h:gpu0", "h:gpu1", "following", keys="4") as pilot:
+    async with still(100).showing("line 099.", "h:gpu0", "h:gpu1", "following", keys="4") as screen:
         screen.log("h:gpu0", "the newest")
-        await sees(pilot, "the newest")
+        await screen.sees("the newest")
 
 
 async def test_scrolling_up_stops_following_until_it_is_asked_for_again() -> None:
-    screen = still(100)
-    async with showing(screen, "line 099.", keys="4") as pilot:
-        await press(pilot, ["k", "k", "k"], "line 096.", "stopped")
+    async with still(100).showing("line 099.", keys="4") as screen:
+        await screen.press(["k", "k", "k"], "line 096.", "stopped")
         screen.log("h:gpu0", *(f"new {number}" for number in range(50)))
-        await sees(pilot, "53 below")
-        assert "line 096." in seen(pilot) and "new" not in seen(pilot)
-        await press(pilot, "G", "new 49", "following")
+        await screen.sees("53 below")
+        assert "line 096." in screen.text and "new" not in screen.text
+        await screen.press("G", "new 49", "following")
 
 
 async def test_lines_that_are_let_go_do_not_move_those_that_are_read() -> None:
-    screen = still()
-    async with screen.app.run_test(size=(80, 24)) as pilot:
-        await until(pilot, lambda: screen.app.watched.snapshot.name)
+    async with still().showing() as screen:
+        await screen.until(lambda: screen.app.watched.snapshot.name)
         screen.app.watched.logs = LogBook(200)
         screen.log("h:gpu0", *(f"line {number:03}." for number in range(150)))
-        await press(pilot, "4", "line 149.")
-        await pilot.press("k", "k")
-        before = lines_seen(pilot)
+        await screen.press("4", "line 149.")
+        await screen.pilot.press("k", "k")
+        before = lines_seen(screen)
         screen.log("h:gpu0", *(f"new {number:03}." for number in range(100)))
-        await sees(pilot, "102 below")
-        assert lines_seen(pilot) == before
+        await screen.sees("102 below")
+        assert lines_seen(screen) == before
         screen.log("h:gpu0", *(f"newer {number:03}." for number in range(250)))
-        await sees(pilot, "newer 050.")  # the oldest that is left
-        await pilot.press("pagedown", "G", "k", "j", "j")
+        await screen.sees("newer 050.")  # the oldest that is left
+        await screen.pilot.press("pagedown", "G", "k", "j", "j")
         screen.log("h:gpu0", "the very newest")
-        await sees(pilot, "1 below")
-        assert "newer 249." in seen(pilot) and "very newest" not in seen(pilot)
+        await screen.sees("1 below")
+        assert "newer 249." in screen.text and "very newest" not in screen.text
 
 
 async def test_a_filter_that_is_let_go_leaves_the_place() -> None:
-    async with showing(still(100), "line 099.", keys="4") as pilot:
-        await pilot.press("g", "pagedown", "slash", *"gpu0", "enter")
-        await sees_not(pilot, "line 019.")
-        top = lines_seen(pilot)[0]
-        await press(pilot, ["escape", "escape"], "line 019.")
-        assert lines_seen(pilot)[0] == top
+    async with still(100).showing("line 099.", keys="4") as on:
+        await on.pilot.press("g", "pagedown", "slash", *"gpu0", "enter")
+        await on.sees_not("line 019.")
+        top = lines_seen(on)[0]
+        await on.press(["escape", "escape"], "line 019.")
+        assert lines_seen(on)[0] == top
 
 
 async def test_one_workers_lines_are_shown_by_its_name() -> None:
-    screen = still(20)
-    async with showing(screen, "line 019.", keys="4") as pilot:
-        await pilot.press(*":logs h:gpu1", "enter")
-        await sees(pilot, "h:gpu1 · 10 lines")
-        await pilot.press("escape")
-        await sees(pilot, "all workers · 20 lines")
+    async with still(20).showing("line 019.", keys="4") as screen:
+        await screen.pilot.press(*":logs h:gpu1", "enter")
+        await screen.sees("h:gpu1 · 10 lines")
+        await screen.pilot.press("escape")
+        await screen.sees("all workers · 20 lines")
 
 
 async def test_a_filter_that_is_let_go_leaves_its_matches_to_step_through() -> None:
-    async with showing(still(100), "line 099.", keys="4") as pilot:
-        await pilot.press("slash", *"048", "enter")
-        await sees_not(pilot, "line 099.")
-        await pilot.press("escape", "N")
-        await sees(pilot, "line 048.", "line 049.", "search 048")
-        await pilot.press("G", "N")
-        await sees(pilot, "line 048.")
-        await pilot.press("escape")
-        await sees_not(pilot, "search 048")
+    async with still(100).showing("line 099.", keys="4") as on:
+        await on.pilot.press("slash", *"048", "enter")
+        await on.sees_not("line 099.")
+        await on.pilot.press("escape", "N")
+        await on.sees("line 048.", "line 049.", "search 048")
+        await on.pilot.press("G", "N")
+        await on.sees("line 048.")
+        await on.pilot.press("escape")
+        await on.sees_not("search 048")
 
 
 async def test_where_no_match_is_left_it_says_so() -> None:
-    screen = still(10)
-    async with showing(screen, "line 009.", keys="4") as pilot:
-        await pilot.press("n")
-        await sees(pilot, "nothing to search for")
-        await pilot.press("slash", *"009", "enter", "escape", "n", "n")
-        await sees(pilot, "no more matches below")
+    async with still(10).showing("line 009.", keys="4") as screen:
+        await screen.pilot.press("n")
+        await screen.sees("nothing to search for")
+        await screen.pilot.press("slash", *"009", "enter", "escape", "n", "n")
+        await screen.sees("no more matches below")
 
 
 async def test_long_lines_are_wrapped() -> None:
     screen = still()
     screen.log("h:gpu0", "a" * 70 + "the end of it")
-    async with showing(screen, "aaaa", "the end of it", keys="4"):
+    async with screen.showing("aaaa", "the end of it", keys="4"):
         pass
 
 
 async def test_control_sequences_are_shown_and_not_obeyed() -> None:
     screen = still()
     screen.log("h:gpu0", "\x1b[32mgreen\x1b[0m \x1b[2J\x1b]0;title\x07 end\u202e")
-    async with screen.app.run_test(size=(80, 24)) as pilot:
-        await press(pilot, "4", "green ␛[2J␛]0;title␇ end�")
+    async with screen.showing():
+        await screen.press("4", "green ␛[2J␛]0;title␇ end�")
 
 
 async def test_a_logger_s_prefix_is_folded_away_and_can_be_filtered_by() -> None:
     screen = still()
     stamp = "2026-11-21 08:08:12,204 - distributed.worker.memory"
     screen.log("h:gpu0", f"{stamp} - WARNING - 71% held", "INFO:mine:step 3", "plain")
-    async with screen.app.run_test(size=(80, 24)) as pilot:
-        await press(pilot, "4", "h:gpu0 ▴ 71% held", "h:gpu0   step 3", "h:gpu0   plain")
-        assert "distributed" not in seen(pilot) and "WARNING" not in seen(pilot)
-        await pilot.press("slash", *"logger:mine", "enter")
-        await sees_not(pilot, "71% held", "plain")
-        await sees(pilot, "step 3")
+    async with screen.showing():
+        await screen.press("4", "h:gpu0 ▴ 71% held", "h:gpu0   step 3", "h:gpu0   plain")
+        assert "distributed" not in screen.text and "WARNING" not in screen.text
+        await screen.pilot.press("slash", *"logger:mine", "enter")
+        await screen.sees_not("71% held", "plain")
+        await screen.sees("step 3")
 
 
 LOGGED = "2026-01-02 03:04:05,678 - distributed.worker - INFO - "

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from textual.pilot import Pilot
 
 from gputui import runs
 from gputui.errors import UsageError
@@ -17,7 +16,7 @@ from gputui.runs.playback import RecordedRun, recorded_run
 from gputui.runs.recorder import FlightRecorder
 from gputui.runs.records import Recording, status_of
 from tests.tui.build import EPOCH, GIB, device, host, snapshot, worker
-from tests.tui.still import Still, press, seen, sees, sees_not, showing, until
+from tests.tui.still import Still
 
 BUSY_FROM, SECONDS = 60, 200
 TASKS = tuple(
@@ -127,44 +126,44 @@ def on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Still]:
     yield Still(now)
 
 
-async def playing(pilot: Pilot[int]) -> None:
+async def playing(on: Still) -> None:
     """Play the run back from its page."""
-    await sees(pilot, "▾now")
-    await press(pilot, "6", "svd-1")
-    await press(pilot, "P", "PAST", "gpu1 ○")
+    await on.sees("▾now")
+    await on.press("6", "svd-1")
+    await on.press("P", "PAST", "gpu1 ○")
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
 async def test_a_recording_is_played_back_and_left_for_now(
     on: Still, size: tuple[int, int]
 ) -> None:
-    async with on.app.run_test(size=size) as pilot:
-        await playing(pilot)
-        await sees(pilot, "0:00 of 3:20", "[ ] step", "{ } minute", "esc now")
-        assert "▾now" not in seen(pilot)
-        await pilot.press("right_curly_bracket", *["right_square_bracket"] * 5)
-        await sees(pilot, "1:05 of 3:20", "90%")
-        await press(pilot, ["left_curly_bracket"], "0:05 of 3:20")
-        await sees_not(pilot, "90%")
-        await pilot.press("3")
-        await press(pilot, ["right_curly_bracket", "right_curly_bracket"], "2:05 of 3:20", "20/20")
-        await pilot.press("escape")
-        await sees_not(pilot, "PAST")
-        await sees(pilot, "svd-1", "done")
-        await press(pilot, "1", "▾now")
+    async with on.showing(size=size):
+        await playing(on)
+        await on.sees("0:00 of 3:20", "[ ] step", "{ } minute", "esc now")
+        assert "▾now" not in on.text
+        await on.pilot.press("right_curly_bracket", *["right_square_bracket"] * 5)
+        await on.sees("1:05 of 3:20", "90%")
+        await on.press(["left_curly_bracket"], "0:05 of 3:20")
+        await on.sees_not("90%")
+        await on.pilot.press("3")
+        await on.press(["right_curly_bracket", "right_curly_bracket"], "2:05 of 3:20", "20/20")
+        await on.pilot.press("escape")
+        await on.sees_not("PAST")
+        await on.sees("svd-1", "done")
+        await on.press("1", "▾now")
 
 
 async def test_the_logs_are_those_that_workers_had_printed_by_then(on: Still) -> None:
-    async with showing(on, "▾now", size=(100, 30)) as pilot:
+    async with on.showing("▾now", size=(100, 30)):
         on.log("now:gpu0", "of now")
-        await playing(pilot)
-        await press(pilot, "4", "made ready")
-        await pilot.press("right_curly_bracket", "right_square_bracket")
-        await sees(pilot, "made ready", "loss 0.5")
-        assert "of now" not in seen(pilot)
-        await pilot.press("left_square_bracket")
-        await sees_not(pilot, "loss 0.5")
-        await press(pilot, ["escape", "4"], "of now")
+        await playing(on)
+        await on.press("4", "made ready")
+        await on.pilot.press("right_curly_bracket", "right_square_bracket")
+        await on.sees("made ready", "loss 0.5")
+        assert "of now" not in on.text
+        await on.pilot.press("left_square_bracket")
+        await on.sees_not("loss 0.5")
+        await on.press(["escape", "4"], "of now")
 
 
 def test_what_was_printed_after_midnight_is_of_the_next_day(
@@ -188,44 +187,44 @@ def test_what_was_printed_after_midnight_is_of_the_next_day(
 
 
 async def test_nothing_can_be_changed_in_the_past(on: Still) -> None:
-    async with on.app.run_test(size=(100, 30)) as pilot:
-        await playing(pilot)
+    async with on.showing(size=(100, 30)):
+        await playing(on)
         for key in ("c", "R", "plus", "W"):
-            await press(pilot, [key], "this is the past; esc goes back to now")
-        await press(pilot, "q", "leave it running")
-        assert "stop it" not in seen(pilot)
+            await on.press([key], "this is the past; esc goes back to now")
+        await on.press("q", "leave it running")
+        assert "stop it" not in on.text
         assert on.link.asked == []
 
 
 async def test_the_cluster_goes_on_meanwhile_and_is_there_when_the_past_is_left(on: Still) -> None:
-    async with on.app.run_test(size=(100, 30)) as pilot:
-        await playing(pilot)
+    async with on.showing(size=(100, 30)):
+        await playing(on)
         here = host("now", device(0, "now"), device(1, "now"))
         new = replace(on.snapshot, sequence=2, hosts=(here,))
         on.link.put(SnapshotTaken(new))
-        await until(pilot, lambda: on.app.live.snapshot == new)
-        assert "▾now" not in seen(pilot)
-        await press(pilot, ["escape", "1"], "gpu1 ")
+        await on.until(lambda: on.app.live.snapshot == new)
+        assert "▾now" not in on.text
+        await on.press(["escape", "1"], "gpu1 ")
 
 
 async def test_the_cursor_stays_within_the_recording(on: Still) -> None:
-    async with on.app.run_test(size=(100, 30)) as pilot:
-        await playing(pilot)
-        await press(pilot, ["left_square_bracket", *["right_curly_bracket"] * 5], "3:20 of 3:20")
-        await press(pilot, ["right_square_bracket", "left_square_bracket"], "3:19 of 3:20")
+    async with on.showing(size=(100, 30)):
+        await playing(on)
+        await on.press(["left_square_bracket", *["right_curly_bracket"] * 5], "3:20 of 3:20")
+        await on.press(["right_square_bracket", "left_square_bracket"], "3:19 of 3:20")
 
 
 async def test_a_run_without_a_recording_says_why_it_is_not_played(on: Still) -> None:
     (runs.find("svd-1").folder / "telemetry.json").unlink()
-    async with showing(on, "▾now", size=(100, 30)) as pilot:
-        await press(pilot, ["left_square_bracket"], "P in runs plays a recording back")
-        await press(pilot, "6", "svd-1")
-        await press(pilot, "P", "no telemetry was recorded")
+    async with on.showing("▾now", size=(100, 30)):
+        await on.press(["left_square_bracket"], "P in runs plays a recording back")
+        await on.press("6", "svd-1")
+        await on.press("P", "no telemetry was recorded")
         assert on.app.playback is None
 
 
 async def test_the_command_line_plays_back_and_moves(on: Still) -> None:
-    async with showing(on, "▾now", size=(100, 30)) as pilot:
-        await press(pilot, "6", "svd-1")
-        await press(pilot, ["colon", *"playback", "enter"], "0:00 of 3:20")
-        await press(pilot, ["colon", *"minute", "enter"], "1:00 of 3:20")
+    async with on.showing("▾now", size=(100, 30)):
+        await on.press("6", "svd-1")
+        await on.press(["colon", *"playback", "enter"], "0:00 of 3:20")
+        await on.press(["colon", *"minute", "enter"], "1:00 of 3:20")

@@ -6,7 +6,7 @@ import pytest
 
 from gputui.tui.app import ScreenApp
 from tests.pictures.lab import START, Lab, LabConnection
-from tests.tui.still import press
+from tests.tui.still import Driven
 
 SECONDS = 12
 WORKING, DOING, WRONG, GETTING_ON, TO_DO = (
@@ -39,10 +39,11 @@ async def test_five_questions_are_answered_with_at_most_one_key_each(gpus: int) 
     async def open_connection() -> LabConnection:
         return link
 
-    app = ScreenApp(open_connection, clock=lambda: START + SECONDS)
-    async with app.run_test(size=(80, 24)) as pilot:
+    on = Driven()
+    on.app = ScreenApp(open_connection, clock=lambda: START + SECONDS)
+    async with on.showing():
         await asyncio.wait_for(link.said.wait(), 60)
         for keys, texts in (ONE if gpus == 1 else THOUSAND).values():
-            await press(pilot, [*keys], *texts)
+            await on.press([*keys], *texts)
             assert len(keys) <= 1
-            await pilot.press(*("escape", "1") if keys else ())
+            await on.pilot.press(*("escape", "1") if keys else ())

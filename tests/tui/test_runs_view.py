@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from textual.drivers.headless_driver import HeadlessDriver
 from textual.events import AppBlur, AppFocus
-from textual.pilot import Pilot
 
 from gputui.errors import RunError
 from gputui.model.snapshot import Event, RunState, RunStatus, Severity, Snapshot, TaskGroupStatus
@@ -23,7 +22,7 @@ from gputui.tui.app import recorded_runs
 from gputui.tui.rendering.work import RunRow, result_lines, run_lines
 from gputui.tui.views import runs_view
 from tests.tui.build import EPOCH, device, host, snapshot, worker
-from tests.tui.still import Still, press, seen, sees, sees_not, showing, until
+from tests.tui.still import Still
 
 WHY = "svd failed: ValueError: " + "a reason that no line of a terminal holds, " * 3 + "the end"
 SVD = (("rows", "20000"), ("cols", "10"))
@@ -45,30 +44,31 @@ def cluster(*runs: RunStatus, sequence: int = 1) -> Snapshot:
     return snapshot(here, workers=(worker(0), worker(1)), runs=runs, sequence=sequence)
 
 
-async def on_runs(on: Still, pilot: Pilot[int]) -> None:
-    await sees(pilot, "h:gpu0")
-    await press(pilot, "6", "svd-1")
+async def on_runs(on: Still) -> None:
+    await on.sees("h:gpu0")
+    await on.press("6", "svd-1")
 
 
 async def test_a_long_page_next_to_the_list_is_not_cut_by_its_scrollbar() -> None:
     why = "".join(f"{number:04}" for number in range(1000))
-    on = Still(cluster(run(1, RunState.FAILED, failure=Failure("RunError", why))))
-    async with on.app.run_test(size=(200, 40)) as pilot:
-        await on_runs(on, pilot)
-        await sees(pilot, why[:60])
-        page = [line.rpartition("│")[2] for line in seen(pilot).splitlines()]
+    async with Still(cluster(run(1, RunState.FAILED, failure=Failure("RunError", why)))).showing(
+        size=(200, 40)
+    ) as on:
+        await on_runs(on)
+        await on.sees(why[:60])
+        page = [line.rpartition("│")[2] for line in on.text.splitlines()]
         assert why[:1000] in "".join(re.findall(r"\d{40,}", "\n".join(page)))
 
 
 async def test_one_key_repeats_a_run_and_the_new_one_is_selected_and_shown() -> None:
     on = Still(cluster(run()))
     on.link.reply = Done(0, "svd-2")
-    async with on.app.run_test(size=(120, 40)) as pilot:
-        await on_runs(on, pilot)
-        await press(pilot, "r", then=lambda: on.link.asked == [StartRun(0, "svd", SVD, cwd=HERE)])
+    async with on.showing(size=(120, 40)):
+        await on_runs(on)
+        await on.press("r", then=lambda: on.link.asked == [StartRun(0, "svd", SVD, cwd=HERE)])
         newer = run(2, RunState.RUNNING, ended_at=None, done=3)
         on.link.put(SnapshotTaken(cluster(run(), newer, sequence=2)))
-        await sees(pilot, "● running  svd", "3/100")
+        await on.sees("● running  svd", "3/100")
         assert on.app.view and on.app.view.current.run.id == "svd-2"
 
 
@@ -76,27 +76,27 @@ async def test_a_run_is_repeated_edited_and_copied_with_its_backend() -> None:
     on = Still(cluster(run(backend="numpy")))
     asked = StartRun(0, "svd", SVD, "numpy", HERE)
     command = "--run svd -p rows=20000 -p cols=10 --backend numpy"
-    async with on.app.run_test(size=(120, 40)) as pilot:
-        await on_runs(on, pilot)
-        await press(pilot, "y", command)
-        await press(pilot, "r", then=lambda: on.link.asked == [asked])
-        await press(pilot, "e", command)
-        await pilot.press(*"70000", "ctrl+r")
+    async with on.showing(size=(120, 40)):
+        await on_runs(on)
+        await on.press("y", command)
+        await on.press("r", then=lambda: on.link.asked == [asked])
+        await on.press("e", command)
+        await on.pilot.press(*"70000", "ctrl+r")
         edited = replace(asked, parameters=(("rows", "70000"), SVD[1]))
-        await until(pilot, lambda: on.link.asked == [asked, edited])
+        await on.until(lambda: on.link.asked == [asked, edited])
 
 
 async def test_a_program_is_run_again_in_its_folder_and_edited_with_all_its_options() -> None:
     typed = (("gpus", "2"), ("per", "gpu"), ("arguments", "python 'my train.py'"))
     on = Still(cluster(replace(run(), preset="exec:python", parameters=typed, cwd="/data")))
     asked = StartRun(0, "exec:python", typed, cwd="/data")
-    async with on.app.run_test(size=(120, 40)) as pilot:
-        await on_runs(on, pilot)
-        await press(pilot, "r", then=lambda: on.link.asked == [asked])
-        await press(pilot, "e", "exec --cwd=/data --gpus=2 --per=gpu -- python 'my train.py'")
-        await pilot.press("enter")
+    async with on.showing(size=(120, 40)):
+        await on_runs(on)
+        await on.press("r", then=lambda: on.link.asked == [asked])
+        await on.press("e", "exec --cwd=/data --gpus=2 --per=gpu -- python 'my train.py'")
+        await on.pilot.press("enter")
         edited = replace(asked, parameters=(("cwd", "/data"), *typed), cwd=HERE)
-        await until(pilot, lambda: on.link.asked == [asked, edited])
+        await on.until(lambda: on.link.asked == [asked, edited])
 
 
 SCRIPT = replace(run(0), preset="/home/me/train.py", parameters=(("arguments", "20 --fast"),))
@@ -105,41 +105,37 @@ SCRIPT = replace(run(0), preset="/home/me/train.py", parameters=(("arguments", "
 async def test_a_scripts_run_is_copied_as_it_can_be_run_and_says_why_it_cannot_be_repeated() -> (
     None
 ):
-    on = Still(cluster(SCRIPT))
-    async with showing(on, "h:gpu0", size=(160, 40)) as pilot:
-        await press(pilot, "6", "train.py")
+    async with Still(cluster(SCRIPT)).showing("h:gpu0", size=(160, 40)) as on:
+        await on.press("6", "train.py")
         for key in "re":
-            await pilot.press(key)
-            await sees(pilot, "a script runs in a terminal of its own: y copies its command")
-        await press(pilot, "y", "gputui --attach lab --run /home/me/train.py -- 20 --fast")
+            await on.pilot.press(key)
+            await on.sees("a script runs in a terminal of its own: y copies its command")
+        await on.press("y", "gputui --attach lab --run /home/me/train.py -- 20 --fast")
     assert not on.link.asked
 
 
 async def test_a_runs_page_shows_its_parameters_and_defaults_and_its_name_whole() -> None:
-    on = Still(cluster(SCRIPT, run()))
-    async with on.app.run_test(size=(100, 30)) as pilot:
-        await on_runs(on, pilot)
-        await sees(pilot, "PARAMETERS", " train.py ", "rows=20000 cols=10")
-        await press(pilot, "g", "by default: chunk_rows=auto", "seed=0")
+    async with Still(cluster(SCRIPT, run())).showing(size=(100, 30)) as on:
+        await on_runs(on)
+        await on.sees("PARAMETERS", " train.py ", "rows=20000 cols=10")
+        await on.press("g", "by default: chunk_rows=auto", "seed=0")
 
 
 async def test_a_form_remembers_what_its_preset_was_run_with_over_sessions(tmp_path: Path) -> None:
     file = tmp_path / "screen.json"
-    on = Still(cluster(), choices=file)
-    async with showing(on, "h:gpu0", size=(120, 40)) as pilot:
-        await press(pilot, ["colon", *"run svd cols=10", "enter"], then=lambda: on.link.asked)
-    async with showing(Still(cluster(), choices=file), "h:gpu0", size=(120, 40)) as pilot:
-        await press(pilot, ["colon", *"run svd", "enter"], "--run svd -p cols=10")
+    async with Still(cluster(), choices=file).showing("h:gpu0", size=(120, 40)) as on:
+        await on.press(["colon", *"run svd cols=10", "enter"], then=lambda: on.link.asked)
+    async with Still(cluster(), choices=file).showing("h:gpu0", size=(120, 40)) as on:
+        await on.press(["colon", *"run svd", "enter"], "--run svd -p cols=10")
 
 
 async def test_a_failed_runs_page_has_its_error_whole_and_y_copies_how_to_run_it_again() -> None:
-    on = Still(cluster(FAILED))
-    async with on.app.run_test(size=(80, 40)) as pilot:
-        await on_runs(on, pilot)
-        await sees(pilot, "svd failed: ValueError: ", "the end")
-        await pilot.press("y")
-        await sees(pilot, "gputui --attach lab --run svd -p rows=20000 -p cols=10")
-        assert "100%" not in seen(pilot) and "in computing" in seen(pilot)
+    async with Still(cluster(FAILED)).showing(size=(80, 40)) as on:
+        await on_runs(on)
+        await on.sees("svd failed: ValueError: ", "the end")
+        await on.pilot.press("y")
+        await on.sees("gputui --attach lab --run svd -p rows=20000 -p cols=10")
+        assert "100%" not in on.text and "in computing" in on.text
 
 
 async def test_enter_goes_from_event_to_run_to_worker_to_log_in_four_keys() -> None:
@@ -148,12 +144,12 @@ async def test_enter_goes_from_event_to_run_to_worker_to_log_in_four_keys() -> N
     on = Still(cluster(failed))
     event = Event(1, EPOCH, Severity.ERROR, "run svd-1", "failed", "svd: lost its worker")
     on.link.put(EventHappened(event))
-    async with showing(on, "h:gpu0", size=(120, 40)) as pilot:
-        await press(pilot, "5", "run svd-1")
-        await press(pilot, ["enter"], then=lambda: on.app.current == "runs")
-        await sees(pilot, "lost its worker h:gpu1")
-        await press(pilot, ["enter"], then=lambda: on.app.current == "device")
-        await sees(pilot, "h:gpu1")
+    async with on.showing("h:gpu0", size=(120, 40)):
+        await on.press("5", "run svd-1")
+        await on.press(["enter"], then=lambda: on.app.current == "runs")
+        await on.sees("lost its worker h:gpu1")
+        await on.press(["enter"], then=lambda: on.app.current == "device")
+        await on.sees("h:gpu1")
 
 
 def test_a_log_has_the_traceback_and_whose_worker_said_what(
@@ -192,11 +188,11 @@ async def test_another_clusters_run_shows_none_of_this_ones_tasks_and_workers() 
     groups = (TaskGroupStatus("gram-1", "gram", processing=2),)
     on = Still(replace(cluster(run(2)), groups=groups))
     on.app.earlier_runs = lambda: (run(2), there)
-    async with showing(on, "h:gpu0", size=(120, 40)) as pilot:
-        await press(pilot, "6", "2 runs")
-        await press(pilot, "j", "● running  svd", "3/100")
-        await sees_not(pilot, "gram")
-        await press(pilot, ["enter"], "it ran on another cluster")
+    async with on.showing("h:gpu0", size=(120, 40)):
+        await on.press("6", "2 runs")
+        await on.press("j", "● running  svd", "3/100")
+        await on.sees_not("gram")
+        await on.press(["enter"], "it ran on another cluster")
         assert on.app.current == "runs"
 
 
@@ -207,14 +203,14 @@ async def test_another_clusters_run_comes_counts_its_time_and_ends_while_it_is_l
     monkeypatch.setattr(runs_view, "LOOK_BACK_S", 0.05)
     on = Still(cluster(run(2)), earlier_runs=recorded_runs)
     on.app.head.clock = lambda: time.time() + 75
-    async with showing(on, "h:gpu0", size=(120, 40)) as pilot:
-        await press(pilot, "6", "1 run ")
+    async with on.showing("h:gpu0", size=(120, 40)):
+        await on.press("6", "1 run ")
         record = new_record("mean", {"axis": 0}, backend="numpy", hosts="", version="1")
         recording = Recording(record, print)
-        await sees(pilot, "2 runs", "● running   mean", "1:15")
+        await on.sees("2 runs", "● running   mean", "1:15")
         recording.end(RunState.DONE)
-        await sees(pilot, "✔ done      mean         ", "100%")
-        await sees_not(pilot, "1:15")
+        await on.sees("✔ done      mean         ", "100%")
+        await on.sees_not("1:15")
 
 
 def test_a_result_is_shown_as_the_command_prints_it() -> None:
@@ -247,13 +243,12 @@ async def test_a_look_at_earlier_runs_does_not_end_the_reading_of_a_log(
         return (f"the log of {id}",)
 
     monkeypatch.setattr(runs_view, "log_tail", tail)
-    on = Still(cluster(FAILED))
-    async with on.app.run_test(size=(120, 40)) as pilot:
-        await on_runs(on, pilot)
+    async with Still(cluster(FAILED)).showing(size=(120, 40)) as on:
+        await on_runs(on)
         on.app.visited["runs"]._look_back()
-        await pilot.pause()
+        await on.pilot.pause()
         waits.set()
-        await sees(pilot, "the log of svd-1")
+        await on.sees("the log of svd-1")
 
 
 @pytest.mark.parametrize("away", [True, False])
@@ -263,13 +258,14 @@ async def test_a_run_that_ends_is_told_to_a_person_who_looks_elsewhere(
     written: list[str] = []
     monkeypatch.setattr(HeadlessDriver, "write", lambda self, data: written.append(data))
     monkeypatch.setenv("TERM", "xterm-kitty")
-    on = Still(cluster(run(state=RunState.RUNNING, ended_at=None)))
-    async with on.app.run_test(size=(120, 40)) as pilot:
-        await on_runs(on, pilot)
+    async with Still(cluster(run(state=RunState.RUNNING, ended_at=None))).showing(
+        size=(120, 40)
+    ) as on:
+        await on_runs(on)
         on.app.post_message(AppBlur() if away else AppFocus())
-        await until(pilot, lambda: on.app.app_focus is not away)
+        await on.until(lambda: on.app.app_focus is not away)
         on.link.put(SnapshotTaken(cluster(run(summary="0.3 s"), sequence=2)))
-        await sees(pilot, "0.3 s")
+        await on.sees("0.3 s")
     told = [data for data in written if data.startswith("\x1b]9;")]
     assert told == ["\x1b]9;gputui: svd: done: 0.3 s\x07"] * away
 
@@ -277,36 +273,36 @@ async def test_a_run_that_ends_is_told_to_a_person_who_looks_elsewhere(
 async def test_two_marked_runs_are_compared_side_by_side() -> None:
     slow = run(1, ended_at=EPOCH + 30, result_json='{"result": {"residual": 1e-9}}')
     fast = replace(run(2, ended_at=EPOCH + 20), started_at=EPOCH + 5, parameters=(("rows", "7"),))
-    async with showing(Still(cluster(slow, fast)), "h:gpu0", size=(120, 40)) as pilot:
-        await press(pilot, "6", "svd-2")
-        await press(pilot, ["equals_sign"], "mark two runs with space first")
-        await pilot.press("space", "space", "equals_sign")
-        await sees(pilot, "svd-1", "0:30 then, 50 % faster now", "residual", "1e-09")
-        assert re.search(r"rows +20000 +7\n?", seen(pilot))
+    async with Still(cluster(slow, fast)).showing("h:gpu0", size=(120, 40)) as on:
+        await on.press("6", "svd-2")
+        await on.press(["equals_sign"], "mark two runs with space first")
+        await on.pilot.press("space", "space", "equals_sign")
+        await on.sees("svd-1", "0:30 then, 50 % faster now", "residual", "1e-09")
+        assert re.search(r"rows +20000 +7\n?", on.text)
         found = differences(slow, fast)
         alike = [each[1] == each[2] for each in found[3:]]
         assert alike == sorted(alike)
-        lines = [line.lstrip(" │") for line in seen(pilot).splitlines()]
+        lines = [line.lstrip(" │") for line in on.text.splitlines()]
         places = [
             next(n for n, line in enumerate(lines) if line.startswith(f"{each[0]} "))
             for each in found
         ]
         assert places == sorted(places), "as `runs diff` has them"
-        await pilot.press("escape")
-        await sees_not(pilot, "50 % faster")
+        await on.pilot.press("escape")
+        await on.sees_not("50 % faster")
 
 
 async def test_a_runs_page_says_what_it_took() -> None:
     used = Usage(60.0, 2, 0.03, energy_wh=12.5, device_memory_peak_bytes=130 * 2**30)
-    on = Still(cluster(run(usage=used)))
-    async with on.app.run_test(size=(120, 40)) as pilot:
-        await on_runs(on, pilot)
-        await sees(pilot, "130 GiB at most on one GPU", "12.5 Wh", "2, for 0.03 GPU hours")
+    async with Still(cluster(run(usage=used))).showing(size=(120, 40)) as on:
+        await on_runs(on)
+        await on.sees("130 GiB at most on one GPU", "12.5 Wh", "2, for 0.03 GPU hours")
 
 
 async def test_a_finished_run_says_how_it_compares_with_the_last_of_its_kind() -> None:
     later = replace(run(2, ended_at=EPOCH + 28.0), started_at=EPOCH + 10)
-    on = Still(cluster(run(1, ended_at=EPOCH + 9.0), later))
-    async with showing(on, "h:gpu0", size=(120, 40)) as pilot:
-        await press(pilot, "6", "svd-2")
-        await sees(pilot, "took 0:18 (9.0 s then, 100 % slower now)")
+    async with Still(cluster(run(1, ended_at=EPOCH + 9.0), later)).showing(
+        "h:gpu0", size=(120, 40)
+    ) as on:
+        await on.press("6", "svd-2")
+        await on.sees("took 0:18 (9.0 s then, 100 % slower now)")

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 from textual.events import Key
-from textual.pilot import Pilot
 
 from gputui.model.snapshot import Event, RunState, RunStatus, Session, Severity, Snapshot
 from gputui.protocol.frontend import (
@@ -18,7 +17,7 @@ from gputui.protocol.frontend import (
 from gputui.protocol.shared import Refused
 from gputui.tui.dialogs import Dialog, Modal, ScaleDialog
 from tests.tui.build import EPOCH, device, host, snapshot, worker
-from tests.tui.still import Still, press, sees, until
+from tests.tui.still import Still
 
 KEYS = {"-": "minus", ":": "colon", " ": "space"}
 RUN = RunStatus(
@@ -51,94 +50,88 @@ def typed(line: str) -> list[str]:
     return ["colon", *line[1:], "enter"] if line.startswith(":") else [line]
 
 
-async def on_gpu(on: Still, pilot: Pilot[int], name: str = "h:gpu0") -> None:
+async def on_gpu(on: Still, name: str = "h:gpu0") -> None:
     """Put the cursor on a GPU."""
-    await sees(pilot, name)
+    await on.sees(name)
     await on.app.show_view("fleet", name)
-    await until(pilot, lambda: on.app.view and on.app.view.targets() == (name,))
+    await on.until(lambda: on.app.view and on.app.view.targets() == (name,))
 
 
 async def test_a_dialog_stands_before_its_preview_has_come() -> None:
-    on = slow()
-    async with on.app.run_test(size=(100, 30)) as pilot:
-        await on_gpu(on, pilot)
-        await press(pilot, "x", "Retire h:gpu0", "…", "[n] no")
+    async with slow().showing(size=(100, 30)) as on:
+        await on_gpu(on)
+        await on.press("x", "Retire h:gpu0", "…", "[n] no")
         on.link.answers.set()
-        await sees(pilot, "stop 1: h:gpu0", "1 task running: matmul; computed again", "this and")
+        await on.sees("stop 1: h:gpu0", "1 task running: matmul; computed again", "this and")
 
 
 async def test_two_keys_typed_together_restart_a_worker_and_copy_no_name() -> None:
-    on = Still(cluster())
-    async with on.app.run_test(size=(100, 30)) as pilot:
-        await on_gpu(on, pilot)
+    async with Still(cluster()).showing(size=(100, 30)) as on:
+        await on_gpu(on)
         on.app.copy_to_clipboard = on.copied.append  # type: ignore[method-assign]
         type_ahead(on, "Ry")
-        await until(pilot, lambda: on.link.asked == [Restart(0, ("h:gpu0",))])
+        await on.until(lambda: on.link.asked == [Restart(0, ("h:gpu0",))])
         assert not on.copied
 
 
 async def test_three_minuses_typed_together_are_one_dialog_for_three_workers_fewer() -> None:
-    on = slow()
-    async with on.app.run_test(size=(100, 30)) as pilot:
-        await on_gpu(on, pilot)
+    async with slow().showing(size=(100, 30)) as on:
+        await on_gpu(on)
         type_ahead(on, "---")
-        await until(pilot, lambda: isinstance(on.app.screen, ScaleDialog))
+        await on.until(lambda: isinstance(on.app.screen, ScaleDialog))
         dialog = on.app.screen
         assert isinstance(dialog, ScaleDialog)
-        await until(pilot, lambda: dialog.wanted == 0)
+        await on.until(lambda: dialog.wanted == 0)
         assert len(on.app.screen_stack) == 2
 
 
 async def test_what_is_typed_behind_the_palettes_key_is_looked_for_there() -> None:
-    on = Still(cluster())
-    async with on.app.run_test(size=(100, 30)) as pilot:
-        await on_gpu(on, pilot)
+    async with Still(cluster()).showing(size=(100, 30)) as on:
+        await on_gpu(on)
         on.app.post_message(Key("ctrl+p", None))
         type_ahead(on, "restart")
-        await sees(pilot, "restart", ":restart [NAME…|all]")
+        await on.sees("restart", ":restart [NAME…|all]")
 
 
 async def test_enter_changes_nothing_in_any_question_about_the_cluster() -> None:
     on = Still(cluster())
     on.link.reply = Previewed(0, (), ("h:gpu0",), "")
-    async with on.app.run_test(size=(100, 30)) as pilot:
-        await on_gpu(on, pilot)
+    async with on.showing(size=(100, 30)):
+        await on_gpu(on)
         for keys in ("x", "R", "minus", "plus", ":stop", ":scale 1"):
-            await press(pilot, [*typed(keys)], then=lambda: isinstance(on.app.screen, Dialog))
-            await press(pilot, ["enter"], then=lambda: not isinstance(on.app.screen, Modal))
+            await on.press([*typed(keys)], then=lambda: isinstance(on.app.screen, Dialog))
+            await on.press(["enter"], then=lambda: not isinstance(on.app.screen, Modal))
         done = [each for each in on.link.asked if not getattr(each, "preview", False)]
         assert done == []
         assert {type(each) for each in on.link.asked} == {RetireWorkers, Scale}
 
 
 async def test_stopping_a_cluster_that_others_use_takes_three_keys_and_names_them() -> None:
-    on = Still(cluster(runs=(RUN,), sessions=(OTHER,)))
-    async with on.app.run_test(size=(100, 30)) as pilot:
-        await on_gpu(on, pilot)
-        await press(pilot, "q", "run svd 41%, computing 1:15", "alice on pts/3 (ssh from 10.0.0.9)")
-        await press(pilot, "s", "Stop lab?", "This run is cancelled", "svd 41%", "alice on pts/3")
+    async with Still(cluster(runs=(RUN,), sessions=(OTHER,))).showing(size=(100, 30)) as on:
+        await on_gpu(on)
+        await on.press("q", "run svd 41%, computing 1:15", "alice on pts/3 (ssh from 10.0.0.9)")
+        await on.press("s", "Stop lab?", "This run is cancelled", "svd 41%", "alice on pts/3")
         assert on.link.asked == []
-        await press(pilot, "y", then=lambda: on.link.asked == [Stop(0)])
+        await on.press("y", then=lambda: on.link.asked == [Stop(0)])
         on.link.put(Stopped("stopped by us"))
-        await until(pilot, lambda: not on.app.is_running)
+        await on.until(lambda: not on.app.is_running)
     assert on.app.closing_text == "lab is stopped; nothing is left of it."
 
 
 async def test_a_person_who_leaves_learns_how_to_come_back() -> None:
-    on = Still(cluster())
-    async with on.app.run_test(size=(100, 30)) as pilot:
-        await on_gpu(on, pilot)
-        await press(pilot, ["q", "l"], then=lambda: not on.app.is_running)
+    async with Still(cluster()).showing(size=(100, 30)) as on:
+        await on_gpu(on)
+        await on.press(["q", "l"], then=lambda: not on.app.is_running)
     assert "gputui attach lab comes back, gputui down lab stops it" in on.app.closing_text
 
 
 async def test_a_person_who_is_detached_by_a_stop_learns_by_whom_and_what_is_left() -> None:
     on = Still(cluster())
     warned = Event(1, EPOCH, Severity.WARNING, "cluster", "stopping", "b could not be told to stop")
-    async with on.app.run_test(size=(100, 30)) as pilot:
-        await on_gpu(on, pilot)
+    async with on.showing(size=(100, 30)):
+        await on_gpu(on)
         on.link.put(EventHappened(warned), Stopped(f"stopped by {OTHER}"))
-        await until(pilot, lambda: not on.app.is_running)
+        await on.until(lambda: not on.app.is_running)
     assert "lab ended at" in on.app.closing_text
     assert "stopped by alice on pts/3 (ssh from 10.0.0.9)" in on.app.closing_text
     assert "b could not be told to stop" in on.app.closing_text
@@ -147,8 +140,8 @@ async def test_a_person_who_is_detached_by_a_stop_learns_by_whom_and_what_is_lef
 async def test_a_change_whose_preview_is_refused_is_not_asked_about() -> None:
     on = Still(cluster())
     on.link.reply = Refused(0, "no such worker now")
-    async with on.app.run_test(size=(100, 30)) as pilot:
-        await on_gpu(on, pilot)
-        await press(pilot, "x", "no such worker now")
+    async with on.showing(size=(100, 30)):
+        await on_gpu(on)
+        await on.press("x", "no such worker now")
         assert not isinstance(on.app.screen, Modal)
         assert on.link.asked == [replace(RetireWorkers(0, ("h:gpu0",)), preview=True)]

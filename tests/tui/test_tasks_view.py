@@ -19,7 +19,7 @@ from gputui.tui.frame import SHORTEST_FRAME_S
 from gputui.tui.rendering.work import progress_lines, queue_line, run_progress, waiting_lines
 from gputui.tui.watched import ERRED, FIRST_PREFIX, IDLE, KEPT, TaskStream, Throughput
 from tests.tui.build import EPOCH, device, host, snapshot, worker
-from tests.tui.still import Still, press, seen, sees, showing, until
+from tests.tui.still import Still
 
 GROUPS = (
     TaskGroupStatus("qr-1", "qr", waiting=50, processing=10, executing=2, memory=30, erred=10),
@@ -61,40 +61,38 @@ def test_bars_are_as_wide_as_each_other(width: int) -> None:
 
 
 async def test_groups_and_lanes_are_shown_with_a_legend() -> None:
-    async with Still(busy()).app.run_test(size=(80, 24)) as pilot:
-        await press(pilot, "3", "TASK STREAM  ✖ failed  ▇ qr", "h:gpu0", "lanes 1–2 of 2")
-        lane = next(line for line in seen(pilot).splitlines() if line.startswith("h:gpu1"))
+    async with Still(busy()).showing() as on:
+        await on.press("3", "TASK STREAM  ✖ failed  ▇ qr", "h:gpu0", "lanes 1–2 of 2")
+        lane = next(line for line in on.text.splitlines() if line.startswith("h:gpu1"))
         assert "▇▇▇▇▇" in lane
 
 
 async def test_the_lanes_in_sight_are_counted_once_they_have_room() -> None:
-    async with showing(Still(busy(31)), "gpu30", size=(120, 40)) as pilot:
+    async with Still(busy(31)).showing("gpu30", size=(120, 40)) as on:
         at_once = time.monotonic() + SHORTEST_FRAME_S  # from then on, what is asked for is drawn
-        await until(pilot, lambda: time.monotonic() > at_once)
-        await press(pilot, "3", "lanes 1–29 of 31", "TASK STREAM  ✖ failed  ▇ qr")
+        await on.until(lambda: time.monotonic() > at_once)
+        await on.press("3", "lanes 1–29 of 31", "TASK STREAM  ✖ failed  ▇ qr")
 
 
 async def test_a_pace_is_shown_once_it_is_known() -> None:
-    screen = Still(busy())
-    async with showing(screen, "TASK STREAM", keys="3", size=(100, 24)) as pilot:
+    async with Still(busy()).showing("TASK STREAM", keys="3", size=(100, 24)) as screen:
         later = replace(GROUPS[0], waiting=10, memory=70)
         screen.link.put(
             SnapshotTaken(replace(busy(), sequence=2, taken_at=EPOCH + 4, groups=(later,)))
         )
-        await sees(pilot, "10.0/s", "0:02")
+        await screen.sees("10.0/s", "0:02")
 
 
 async def test_one_moves_through_the_lanes() -> None:
-    async with showing(Still(busy(60)), "lanes 1–13 of 60", keys="3") as pilot:
-        await press(pilot, "G", "lanes 48–60 of 60", "h:gpu59")
-        await press(pilot, ["g", *"jjjjjjjjjjjjjj"], "lanes 3–15 of 60")
-        await press(pilot, ["enter"], "h › h:gpu14")
+    async with Still(busy(60)).showing("lanes 1–13 of 60", keys="3") as on:
+        await on.press("G", "lanes 48–60 of 60", "h:gpu59")
+        await on.press(["g", *"jjjjjjjjjjjjjj"], "lanes 3–15 of 60")
+        await on.press(["enter"], "h › h:gpu14")
 
 
 async def test_without_tasks_it_says_so() -> None:
-    screen = Still()
-    async with screen.app.run_test(size=(80, 24)) as pilot:
-        await press(pilot, "3", "no tasks", "h:gpu0")
+    async with Still().showing() as screen:
+        await screen.press("3", "no tasks", "h:gpu0")
 
 
 NEEDS = TaskGroupStatus("f-1", "f", no_worker=2, needs=("FOO",))
@@ -155,10 +153,11 @@ def test_a_run_behind_another_says_whose_and_why() -> None:
 async def test_a_run_that_waits_says_for_whose_on_its_page_and_in_the_tasks_view() -> None:
     ahead = RunStatus("svd-1", "svd", (), RunState.RUNNING, EPOCH, total=9, user="alice")
     waiting = RunStatus("mean-2", "mean", (), RunState.RUNNING, EPOCH + 1, total=12)
-    screen = Still(snapshot(host("h", device()), workers=(worker(),), runs=(ahead, waiting)))
-    async with showing(screen, "h:gpu0") as pilot:
+    async with Still(
+        snapshot(host("h", device()), workers=(worker(),), runs=(ahead, waiting))
+    ).showing("h:gpu0") as screen:
         for view in "3", "6":
-            await press(pilot, [view], "queued behind svd of alice (svd-1)")
+            await screen.press([view], "queued behind svd of alice (svd-1)")
 
 
 def group(finished: int) -> TaskGroupStatus:

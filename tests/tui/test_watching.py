@@ -11,7 +11,7 @@ from gputui.model.readings import Claim, DeviceProcess, DeviceReading, Note, Own
 from gputui.model.snapshot import ClusterState, SchedulerState, SchedulerStatus, Session, Snapshot
 from gputui.protocol.frontend import AddWorkers, KeepWatching, Previewed, StartRun
 from tests.tui.build import EPOCH, GIB, device, host, snapshot
-from tests.tui.still import Still, press, seen, sees, sees_not, showing, until
+from tests.tui.still import Still
 
 HOUR = 3600.0
 
@@ -43,20 +43,21 @@ def shared() -> Snapshot:
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
 async def test_each_gpu_says_whose_it_is_and_what_was_promised(size: tuple[int, int]) -> None:
-    async with Still(shared()).app.run_test(size=size) as pilot:
-        await sees(pilot, "watching, no workers", "USER/CLAIM", "alice", "bob · over by", "free")
-        lines = {n: next(x for x in seen(pilot).splitlines() if f"gpu{n} " in x) for n in range(4)}
+    async with Still(shared()).showing(
+        "watching, no workers", "USER/CLAIM", "alice", "bob · over by", "free", size=size
+    ) as on:
+        lines = {n: next(x for x in on.text.splitlines() if f"gpu{n} " in x) for n in range(4)}
         assert "in use" in lines[0] and "in use" in lines[1] and "me" in lines[2]
         assert "· free" in lines[3]
-        assert "alarm" not in seen(pilot).splitlines()[0] and not {"✖", "▲"} & {*seen(pilot)}
-        assert "TASK" not in seen(pilot) and "workers" not in seen(pilot).splitlines()[0][40:]
+        assert "alarm" not in on.text.splitlines()[0] and not {"✖", "▲"} & {*on.text}
+        assert "TASK" not in on.text and "workers" not in on.text.splitlines()[0][40:]
 
 
 async def test_the_gpu_under_the_cursor_says_all_of_its_claim() -> None:
-    async with showing(Still(shared()), "USER/CLAIM", size=(120, 40)) as pilot:
-        await press(pilot, ["down"], "user   alice · training · for 3h more · waiting: bob, carol")
-        await press(pilot, ["down"], "user   bob · over by 2h, idle 3h")
-        await press(pilot, ["down", "enter"], "python train.py", "user   me", "since 2h")
+    async with Still(shared()).showing("USER/CLAIM", size=(120, 40)) as on:
+        await on.press(["down"], "user   alice · training · for 3h more · waiting: bob, carol")
+        await on.press(["down"], "user   bob · over by 2h, idle 3h")
+        await on.press(["down", "enter"], "python train.py", "user   me", "since 2h")
 
 
 @pytest.mark.parametrize(
@@ -64,74 +65,75 @@ async def test_the_gpu_under_the_cursor_says_all_of_its_claim() -> None:
     [("user:alice", "gpu0"), ("free", "gpu3"), ("idle>1h", "gpu1"), ("!free user:m*", "gpu2")],
 )
 async def test_gpus_are_filtered_by_user_and_idleness(typed: str, shown: str) -> None:
-    async with showing(Still(shared()), "gpu0", "gpu3", size=(120, 40)) as pilot:
-        await press(pilot, ["slash", *typed, "enter"], shown, "1 of 4 GPUs")
+    async with Still(shared()).showing("gpu0", "gpu3", size=(120, 40)) as on:
+        await on.press(["slash", *typed, "enter"], shown, "1 of 4 GPUs")
 
 
 async def test_u_lists_users_and_what_they_have() -> None:
-    async with showing(Still(shared()), "gpu0", size=(100, 30)) as pilot:
-        await press(pilot, "u", "3 users", "1 of 4 GPUs free", "alice", "bob", "me")
-        row = next(x for x in seen(pilot).splitlines() if x.strip().startswith("bob"))
+    async with Still(shared()).showing("gpu0", size=(100, 30)) as on:
+        await on.press("u", "3 users", "1 of 4 GPUs free", "alice", "bob", "me")
+        row = next(x for x in on.text.splitlines() if x.strip().startswith("bob"))
         assert row.split()[:6] == ["bob", "1", "1G/80.0G", "70", "W", "3h"]
-        await press(pilot, ["slash", *"user:me", "enter", "enter"], "USER/CLAIM", "python train.py")
+        await on.press(["slash", *"user:me", "enter", "enter"], "USER/CLAIM", "python train.py")
 
 
 async def test_enter_opens_what_a_filter_left_even_while_the_screen_is_paused() -> None:
-    async with showing(Still(shared()), "gpu0", size=(100, 30)) as pilot:
-        await press(pilot, ["u", "p"], "3 users", "PAUSED")
-        await press(pilot, ["slash", *"user:me", "enter"], "1 of 3 users")
-        await press(pilot, ["enter"], "gpu zoom  h:gpu2")
+    async with Still(shared()).showing("gpu0", size=(100, 30)) as on:
+        await on.press(["u", "p"], "3 users", "PAUSED")
+        await on.press(["slash", *"user:me", "enter"], "1 of 3 users")
+        await on.press(["enter"], "gpu zoom  h:gpu2")
 
 
 async def test_plus_on_free_gpus_starts_a_cluster_there() -> None:
     on = Still(shared())
     on.link.reply = Previewed(0, ("h:gpu3",), (), "")
-    async with showing(on, "gpu3", size=(120, 40)) as pilot:
-        await press(pilot, ["down", "plus"], "no free GPU there")
-        await press(pilot, [*["down"] * 3, "space", "plus"], "Start workers on h:gpu3")
-        await press(pilot, "y", then=lambda: AddWorkers(0, ("h:gpu3",)) in on.link.asked)
+    async with on.showing("gpu3", size=(120, 40)):
+        await on.press(["down", "plus"], "no free GPU there")
+        await on.press([*["down"] * 3, "space", "plus"], "Start workers on h:gpu3")
+        await on.press("y", then=lambda: AddWorkers(0, ("h:gpu3",)) in on.link.asked)
 
 
 async def test_a_program_is_run_on_as_many_gpus_as_are_written() -> None:
-    on = Still(shared())
-    async with showing(on, "gpu3", size=(120, 40)) as pilot:
-        await pilot.press("colon", *"exec torchrun 'my train.py'", "enter")
+    async with Still(shared()).showing("gpu3", size=(120, 40)) as on:
+        await on.pilot.press("colon", *"exec torchrun 'my train.py'", "enter")
         wanted = (("gpus", "1"), ("arguments", "torchrun 'my train.py'"))
         here = str(Path.cwd())
         asked = StartRun(0, "exec:torchrun", wanted, cwd=here)
-        await until(pilot, lambda: asked in on.link.asked)
-        await pilot.press("colon", *"exec -n 3 --per gpu --cwd=/data torchrun --help", "enter")
+        await on.until(lambda: asked in on.link.asked)
+        await on.pilot.press("colon", *"exec -n 3 --per gpu --cwd=/data torchrun --help", "enter")
         wanted = (("gpus", "3"), ("per", "gpu"), ("cwd", "/data"), ("arguments", "torchrun --help"))
         asked = StartRun(0, "exec:torchrun", wanted, cwd=here)
-        await until(pilot, lambda: asked in on.link.asked)
-        await press(pilot, ["colon", *"exec -n x true", "enter"], "write a number of GPUs")
+        await on.until(lambda: asked in on.link.asked)
+        await on.press(["colon", *"exec -n x true", "enter"], "write a number of GPUs")
 
 
 async def test_leaving_says_that_it_ends_unless_it_is_kept() -> None:
-    on = Still(shared())
-    async with showing(on, "gpu3", size=(120, 40)) as pilot:
-        await press(pilot, "q", "ends with its last screen unless it is kept")
-        await press(pilot, "k", then=lambda: on.link.asked == [KeepWatching(0)])
+    async with Still(shared()).showing("gpu3", size=(120, 40)) as on:
+        await on.press("q", "ends with its last screen unless it is kept")
+        await on.press("k", then=lambda: on.link.asked == [KeepWatching(0)])
 
 
 async def test_a_head_that_is_kept_is_left_running_and_can_be_stopped() -> None:
-    on = Still(replace(shared(), ends_with_screens=False))
-    async with showing(on, "gpu3", size=(120, 40)) as pilot:
-        await press(pilot, "q", "leave it running", "stop it", "comes back to it")
-        await sees_not(pilot, "ends with its last screen")
+    async with Still(replace(shared(), ends_with_screens=False)).showing(
+        "gpu3", size=(120, 40)
+    ) as on:
+        await on.press("q", "leave it running", "stop it", "comes back to it")
+        await on.sees_not("ends with its last screen")
 
 
 async def test_hosts_say_how_many_of_their_gpus_are_free() -> None:
     other = host("i", *(device(number, "i") for number in range(4)), read_at=EPOCH)
     watching = shared()
-    on = Still(replace(watching, hosts=(*watching.hosts, other)))
-    async with showing(on, "FREE", "host zoom", keys=("1", "Z")) as pilot:
-        await sees(pilot, "h    ● ready", "i    ● ready")
-        rows = [line.split() for line in seen(pilot).splitlines() if " ready   " in line]
-        assert [row[row.index("ready") + 2] for row in rows] == ["1", "4"], seen(pilot)
+    async with Still(replace(watching, hosts=(*watching.hosts, other))).showing(
+        "FREE", "host zoom", keys=("1", "Z")
+    ) as on:
+        await on.sees("h    ● ready", "i    ● ready")
+        rows = [line.split() for line in on.text.splitlines() if " ready   " in line]
+        assert [row[row.index("ready") + 2] for row in rows] == ["1", "4"], on.text
 
 
 async def test_a_claim_of_another_shows_in_a_cluster_in_place_of_a_task() -> None:
-    on = Still(snapshot(host("h", held(0, "alice", Note("training")))))
-    async with showing(on, "in use", "alice · trai") as pilot:
-        await sees_not(pilot, "✖")
+    async with Still(snapshot(host("h", held(0, "alice", Note("training"))))).showing(
+        "in use", "alice · trai"
+    ) as on:
+        await on.sees_not("✖")
