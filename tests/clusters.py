@@ -52,7 +52,6 @@ class LiveCluster:
 
     @property
     def workers(self) -> dict[str, WorkerStatus]:
-        assert self.snapshot
         return {worker.name: worker for worker in self.snapshot.workers}
 
     async def request(self, message: object) -> object:

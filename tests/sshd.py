@@ -219,7 +219,6 @@ class AsyncsshServer:
 
     async def _serve(self, process: asyncssh.SSHServerProcess) -> None:
         task = asyncio.current_task()
-        assert task
         self._sessions.add(task)
         task.add_done_callback(self._sessions.discard)
         child = await asyncio.create_subprocess_exec(

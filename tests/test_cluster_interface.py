@@ -437,7 +437,6 @@ async def test_a_dropped_cluster_warns_and_leaves_nothing() -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    assert process.stdout and process.stderr
     cluster_id = (await process.stdout.readline()).decode().strip()
     said = await process.stderr.readuntil(b"dropped\n")
     assert b"ResourceWarning: unclosed cluster GPUCluster" in said

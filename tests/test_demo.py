@@ -86,7 +86,6 @@ def test_a_refused_host_says_where_why_and_what_to_do_and_one_that_mends_comes_u
     troubled: Timelapse,
 ) -> None:
     snapshot = troubled.to(STARTED).snapshot
-    assert snapshot
     refused = [host for host in snapshot.hosts if host.state is HostState.FAILED]
     assert len(refused) == 2
     assert all(host.failed_stage and host.reason and host.hint for host in refused)

@@ -38,7 +38,6 @@ def test_a_second_run_waits_for_the_first_and_goes_on_when_that_is_interrupted(
         "    return Outcome({'slept': len(slept)})"
     )
     slow = lab.start("--attach", "lab", "--run", preset(lab, sleeps))
-    assert slow.stderr
     while "sleeping" not in slow.stderr.readline():
         assert slow.poll() is None
     second = lab.start("--attach", "lab", "--run", "smoke", "--json", "--quiet")
@@ -52,7 +51,6 @@ def test_a_second_run_waits_for_the_first_and_goes_on_when_that_is_interrupted(
 def test_a_run_that_holds_on_to_its_thread_is_interrupted_all_the_same(lab: Command) -> None:
     deaf = preset(lab, "def compute(job):\n    print('deaf', flush=True)\n    time.sleep(600)")
     process = lab.start("--attach", "lab", "--run", deaf, "--quiet")
-    assert process.stdout
     assert process.stdout.readline() == "deaf\n"
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=BOUND_S)

@@ -70,7 +70,6 @@ def nothing_left(hosts: Namespaces, bound_s: float = LEASE_S + 10) -> None:
 
 def prints(process: "subprocess.Popen[str]", *lines: str) -> None:
     """Wait until these lines were printed, in any order."""
-    assert process.stdout
     missing = set(lines)
     while missing:
         line = process.stdout.readline()
@@ -123,7 +122,6 @@ def test_a_cut_shorter_than_the_lease_loses_neither_output_nor_input(
         "print(sys.stdin.read().strip()[::-1])\n"
     )
     process = run(three, code, stdin=subprocess.PIPE)
-    assert process.stdin
     prints(process, "0 | up", "1 | up", "2 | up")
     for host in (first, second):
         namespace_hosts.cut(host)
@@ -132,7 +130,6 @@ def test_a_cut_shorter_than_the_lease_loses_neither_output_nor_input(
     prints(process, "2 | 3")  # a host that is not cut goes on
     for host in (first, second):
         namespace_hosts.mend(host)
-    assert process.stdout and process.stderr
     lines = process.stdout.read().splitlines()
     assert process.wait(60) == 0, process.stderr.read()
     for rank, last in enumerate(("abc", "", "")):
@@ -152,7 +149,6 @@ def test_a_cut_longer_than_the_lease_ends_the_run_everywhere(
     namespace_hosts.cut(cut)
     try:
         assert process.wait(LEASE_S + 10) == 137
-        assert process.stderr
         assert f"(rank 1, {cut.name}) {cut.name} was lost: " in process.stderr.read()
         nothing_left(namespace_hosts)
     finally:
@@ -198,7 +194,6 @@ def test_a_gigabyte_comes_whole_and_fills_no_memory(
     code = "import sys\nfor _ in range(2**14): sys.stdout.write('x' * (2**16 - 1) + '\\n')"
     words = ("--exec", "--quiet", "--", sys.executable, "-c", code)
     process = three.start("three.txt", *words)
-    assert process.stdout
     most, got = 0, 0
     while data := process.stdout.buffer.read1(2**20):
         got += len(data)

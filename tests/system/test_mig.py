@@ -65,7 +65,6 @@ class Machine:
         with subprocess.Popen(words, env=os.environ | self.env, **pipes) as process:
 
             def read() -> tuple[dict[str, dict[str, Any]], list[str]]:
-                assert process.stdin and process.stdout
                 process.stdin.write("\n")
                 process.stdin.flush()
                 devices, warnings = json.loads(process.stdout.readline())

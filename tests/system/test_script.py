@@ -100,7 +100,6 @@ def with_values(folder: Path, word: str) -> str:
 def test_two_scripts_with_modules_of_one_name_never_run_each_others(lab: Command) -> None:
     scripts = [with_values(lab.folder / word, word) for word in ("one", "other")]
     first = lab.start("--attach", "lab", "--run", scripts[0], stdin=subprocess.PIPE)
-    assert first.stdin and first.stdout and first.stderr
     assert first.stdout.readline() == "one 1\n"
     second = lab("--attach", "lab", "--run", scripts[1], "--quiet")
     assert (second.returncode, second.stdout) == (2, "")
@@ -255,7 +254,6 @@ def test_a_script_ends_with_its_command(lab: Command) -> None:
     process = lab.start(
         "--attach", "lab", "--run", written(lab.folder / "mine.py", "print(os.getpid())", *LASTS)
     )
-    assert process.stdout
     script = int(process.stdout.readline())
     process.kill()
     process.communicate(timeout=BOUND_S)
@@ -273,7 +271,6 @@ def test_a_script_whose_cluster_is_stopped_is_told_and_goes_on(gputui: Command) 
         "print('went on')",
     )
     process = at_work(gputui, "--attach", "short", "--run", script)
-    assert process.stderr
     gputui("down", "short")
     while "the cluster was stopped" not in process.stderr.readline():
         assert process.poll() is None
@@ -329,7 +326,6 @@ async def test_a_script_that_another_frontend_cancels_ends_as_cancelled(
     monkeypatch.setenv("XDG_RUNTIME_DIR", lab.env["XDG_RUNTIME_DIR"])
     process = at_work(lab, "--attach", "lab", "--run", written(lab.folder / "mine.py", *LASTS))
     connection_file = find_cluster("lab")
-    assert connection_file
     link = await HeadConnection.open(connection_file.socket, frontend="screen")
     await link.request(CancelRun(0, last_run(lab)["id"]))
     await link.close()

@@ -257,7 +257,6 @@ def test_who_that_watches_names_a_host_once_it_is_lost(gputui: Command) -> None:
     agents = [p for p in gputui.pids() if any("agent" in word for word in command_of(p))]
     for pid in agents:
         os.kill(pid, signal.SIGSTOP)
-    assert watching.stderr
     assert watching.stderr.readline().startswith("gputui: localhost: ")
     for pid in agents:
         os.kill(pid, signal.SIGCONT)

@@ -105,7 +105,6 @@ time.sleep(600)
 @pytest.mark.slow
 def test_a_forked_child_of_a_killed_starter_keeps_no_cluster_alive(gputui: Command) -> None:
     starter = gputui.start_other(sys.executable, "-c", FORKS.format(host=HOST))
-    assert starter.stdout
     cluster_id = starter.stdout.readline().strip()
     (child,) = [pid for pid in gputui.pids() if pid != starter.pid and _forked(pid)]
     try:

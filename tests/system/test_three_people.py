@@ -285,7 +285,6 @@ class Person:
         self.started(what, self.command.start(*words, **self.pipes()), by)
 
     def started(self, what: str, process: "subprocess.Popen[str]", by: bool) -> None:
-        assert process.stdout
         os.set_blocking(process.stdout.fileno(), False)
         os.close(self._descriptor)
         self.doing.append(Doing(what, process, self._errors, by))
@@ -294,7 +293,6 @@ class Person:
         """Lock the ledger for what was claimed; see what has ended, and how."""
         for each in list(self.doing):
             status = each.process.poll()
-            assert each.process.stdout
             with contextlib.suppress(TypeError):  # nothing to read now
                 for line in each.process.stdout.read().splitlines():
                     if each.what == "claim" and not (each.ends_by_itself or each.disturbed):
