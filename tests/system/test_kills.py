@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.system import hang
-from tests.system.conftest import GONE_S, Command, a_command, wait_until
+from tests.system.conftest import Command, a_command
 from tests.system.parts import Run
 
 HOST = "localhost gpus=none workers=1 nthreads=1 memory=512MiB"
@@ -91,14 +91,3 @@ def test_a_hangup_that_is_ignored_as_by_nohup_ends_nothing(gputui: Command) -> N
     (gputui.folder / "go").touch()
     status, _, err = run.end()
     assert status == 0, err
-
-
-@pytest.mark.slow
-def test_a_name_is_free_again_when_its_head_was_killed(gputui: Command) -> None:
-    gputui.env["DASK_GPUTUI__LEASE"] = "2"
-    assert gputui("up", HOST, "--name", "lab").returncode == 0
-    (connection_file,) = json.loads(gputui("ls", "--json").stdout)
-    os.kill(connection_file["pid"], KILL)
-    wait_until(lambda: not gputui.left(), GONE_S, lambda: str(gputui.left()))
-    assert json.loads(gputui("ls", "--json").stdout) == []
-    gputui.ok("up", HOST, "--name", "lab")

@@ -1,6 +1,5 @@
 """What keeps a cluster from starting, or a run from its workers, is said with its cause and fix."""
 
-import json
 import os
 import socket
 from collections.abc import Iterator
@@ -80,24 +79,3 @@ def test_a_broken_dask_configuration_is_exit_2_with_its_file_and_line(
     assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr
     assert f"{gputui.folder}/{says}" in done.stderr
-
-
-@pytest.mark.slow
-def test_more_workers_than_the_hosts_have_room_for_are_said_and_refused_if_asked(
-    gputui: Command,
-) -> None:
-    done = gputui.ok(ONE, *SMALL, "--workers", "5")
-    assert "1 of 5 workers: the hosts have no room for more; workers=" in done.stderr
-    done = gputui(ONE, *SMALL, "--workers", "5", "--min-workers", "2")
-    assert done.returncode == 3
-    assert "1 of at least 2 workers came up" in done.stderr
-
-
-@pytest.mark.slow
-def test_a_name_without_a_login_is_a_cluster_of_this_machine(gputui: Command) -> None:
-    assert gputui("up", ONE, "--name", "5").returncode == 0
-    assert gputui("up", ONE, "--name", "lab").returncode == 0
-    assert [row["name"] for row in json.loads(gputui("ls", "5", "--json").stdout)] == ["5"]
-    done = gputui("ls", "hosts.invalid")
-    assert done.returncode == 3
-    assert "no cluster is called 'hosts.invalid' here, and hosts.invalid: " in done.stderr

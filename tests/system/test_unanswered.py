@@ -54,3 +54,11 @@ def test_a_cluster_that_does_not_answer_is_listed_as_that(
     assert (row["name"], row["workers"], row["problem"]) == ("lab", None, "does not answer")
     lock.release()
     assert "no cluster runs" in in_process("ls").stderr
+
+
+def test_a_name_that_runs_nowhere_here_is_taken_for_a_login(
+    in_process: Callable[..., "subprocess.CompletedProcess[str]"],
+) -> None:
+    done = in_process("ls", "hosts.invalid")
+    assert done.returncode == 3
+    assert "no cluster is called 'hosts.invalid' here, and hosts.invalid: " in done.stderr
