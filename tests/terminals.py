@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fcntl import ioctl
-from pathlib import Path
 from typing import Self
 
 import pyte
@@ -60,11 +59,6 @@ class Pty:
             return os.read(self.terminal, 65536) if ready else b""
         except OSError:
             return b""
-
-    @property
-    def resident_mib(self) -> float:
-        pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
     def close(self) -> int:
         """Close the terminal, and return how the command ended: a status, or a negative signal."""

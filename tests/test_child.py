@@ -11,7 +11,7 @@ import pytest
 
 from gputui.process.child import Child
 from gputui.process.lifetime import Handle
-from tests.processes import lives
+from tests.processes import ended, lives
 
 BOUND_S = 10.0
 PIPES = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
@@ -24,12 +24,6 @@ def shell(script: str, **settings: object) -> Child:
 async def within(bound_s: float, work: object) -> object:
     async with asyncio.timeout(bound_s):
         return await work  # type: ignore[misc]
-
-
-async def until_gone(pid: int) -> None:
-    async with asyncio.timeout(BOUND_S):
-        while lives(pid):
-            await asyncio.sleep(0.01)
 
 
 async def test_it_says_how_it_ended_and_what_it_said_last() -> None:
@@ -85,7 +79,7 @@ async def test_nothing_is_left_of_a_group_that_is_ended_or_whose_leader_ends(the
     stream = await child.stream()
     sleeper = int(await stream.read())
     await within(BOUND_S, child.end(BOUND_S) if then == "wait" else child.wait())
-    await until_gone(sleeper)
+    await ended(sleeper)
     await stream.close()
 
 
