@@ -1,11 +1,9 @@
 """One channel: framing, order, bounds, and an answer to every request."""
 
 import asyncio
-import os
 import socket
 import tracemalloc
 from collections.abc import AsyncIterator, Coroutine
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -257,36 +255,6 @@ async def test_every_request_is_answered_whatever_happens_to_it() -> None:
 async def until(channel: TypedChannel[Any, Any], count: int) -> AsyncIterator[Any]:
     for _ in range(count):
         yield await channel.receive()
-
-
-async def test_a_socket_carries_a_channel_and_its_end_is_noticed(tmp_path: Path) -> None:
-    accepted: asyncio.Queue[SocketStream] = asyncio.Queue()
-
-    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        accepted.put_nowait(SocketStream(reader, writer))
-
-    async with await asyncio.start_unix_server(accept, tmp_path / "s"):
-        one = TypedChannel[Any, Any](await SocketStream.connect(tmp_path / "s"), ToAgent)
-        other = TypedChannel[Any, Any](await accepted.get(), FromAgent)
-        one.send(BIG)
-        assert await other.receive() == BIG
-        other.abort()
-        assert await one.receive() is None
-        await one.close()
-        await other.close()
-
-
-async def test_two_pipes_carry_a_channel() -> None:
-    (read_one, write_other), (read_other, write_one) = os.pipe(), os.pipe()
-    one = TypedChannel[Any, Any](await SocketStream.of_pipes(read_one, write_one), ToAgent)
-    other = TypedChannel[Any, Any](await SocketStream.of_pipes(read_other, write_other), FromAgent)
-    one.send(Trouble("through a pipe"))
-    other.send(Ping(1))
-    assert await other.receive() == Trouble("through a pipe")
-    assert await one.receive() == Ping(1)
-    await one.close()
-    assert await other.receive() is None
-    await other.close()
 
 
 async def test_a_peer_that_stops_reading_holds_nobody_up() -> None:

@@ -62,17 +62,19 @@ def test_digits_in_front_of_a_range_are_no_part_of_it() -> None:
     assert len(named(f"x{'7' * 80}[0-390]")) == 391
 
 
-@pytest.mark.parametrize("text", ["fe80::1", "[2001:db8::2]:22", "u@[::1]:2200", "10.0.0.7:22"])
-def test_addresses_are_hosts(text: str) -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("fe80::1", "[2001:db8::2]:22", "u@[::1]:2200", "10.0.0.7:22", "rechner-süd"),
+        *("_gpu", "gpu-a-", "me@corp@host", r"CORP\me@host", "user.name+x@h"),
+    ],
+)
+def test_addresses_and_names_that_ssh_takes_are_hosts(text: str) -> None:
     assert len(parse_hosts(text)) == 1
 
 
 def test_crlf_line_ends_and_a_byte_order_mark_do_no_harm() -> None:
     assert list(named("\ufeffa gpus=0\r\nb\r\n")) == ["a", "b"]
-
-
-def test_a_name_in_another_script_is_a_name() -> None:
-    assert list(named("rechner-süd")) == ["rechner-süd"]
 
 
 @pytest.mark.parametrize(
@@ -123,13 +125,6 @@ def test_a_host_gives_workers_of_both_kinds_where_its_line_names_both() -> None:
 def test_defaults_of_other_hosts_do_no_harm() -> None:
     hosts = named("* workers-per-gpu=2\na\nb gpus=none workers=3")
     assert (hosts["a"].workers_per_gpu, hosts["b"].workers) == (2, 3)
-
-
-@pytest.mark.parametrize(
-    "name", ["_gpu", "gpu-a-", "me@corp@host", r"CORP\me@host", "user.name+x@h"]
-)
-def test_names_that_ssh_takes_are_taken(name: str) -> None:
-    assert len(parse_hosts(name)) == 1
 
 
 @pytest.mark.parametrize(
