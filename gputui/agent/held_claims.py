@@ -129,9 +129,3 @@ class HeldClaims:
             if self._notes[uuid].idle_since != idle_since:
                 self._notes[uuid] = replace(self._notes[uuid], idle_since=idle_since)
                 claims.note(uuid, self._notes[uuid])
-
-    async def keep(self, devices: Callable[[], Collection[str]]) -> None:
-        """Follow the workers without end."""
-        while True:
-            await asyncio.sleep(FOLLOW_S)
-            self.follow(devices())

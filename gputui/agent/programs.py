@@ -123,11 +123,9 @@ class Programs:
             program.tell()
 
     async def keep_limits(self) -> None:
-        """Watch the programs' memory without end, and end those that come up to their limit."""
-        while True:
-            for program in [*self._programs.values()]:
-                await program.keep_limit()
-            await asyncio.sleep(LOOK_S)
+        """End the programs that have come up to their memory limit."""
+        for program in [*self._programs.values()]:
+            await program.keep_limit()
 
     async def close(self, grace_s: float = 0.0) -> None:
         """End all programs."""

@@ -28,9 +28,11 @@ from gputui.agent.agent_socket import (
 from gputui.agent.facts import gather_facts
 from gputui.agent.gpu.telemetry import TelemetryReader
 from gputui.agent.gpu.watch import DeviceWatch
-from gputui.agent.held_claims import HeldClaims
+from gputui.agent.held_claims import FOLLOW_S, HeldClaims
 from gputui.agent.listening import OpenPorts
+from gputui.agent.programs import LOOK_S as PROGRAMS_EVERY_S
 from gputui.agent.programs import Programs
+from gputui.agent.workers import LOOK_S as LIMITS_EVERY_S
 from gputui.agent.workers import Workers
 from gputui.errors import ProtocolError
 from gputui.process.background import RETRY_S, Background, together, within, words
@@ -71,7 +73,7 @@ from gputui.protocol.programs import (
     StartProgram,
 )
 from gputui.protocol.shared import Credentials
-from gputui.protocol.streams import SocketStream
+from gputui.protocol.streams import SocketStream, try_port
 
 LEASE_GRACE_S = 2.0
 """How long workers that were asked to end may take when the lease ran out."""
@@ -189,14 +191,18 @@ class Supervisor:
         if self._configure.workers_wanted:
             self._workers.forkserver.start()
         self._lasting.keep(self._workers.forkserver.run, "starting workers")
-        for name, work in (
-            ("telemetry", partial(self._tell_readings, reader)),
-            ("claims", partial(self._held_claims.keep, self._workers.devices)),
-            ("its log and its pack", self._keep_house),
-            ("memory limits", self._workers.keep_limits),
-            ("memory limits of programs", self._programs.keep_limits),
+        for name, interval_s, work in (
+            (
+                "telemetry",
+                self._configure.telemetry_interval_s,
+                partial(self._tell_readings, reader),
+            ),
+            ("claims", FOLLOW_S, self._follow_workers),
+            ("its log and its pack", LOOK_EVERY_S, self._keep_house),
+            ("memory limits", LIMITS_EVERY_S, self._workers.keep_limits),
+            ("memory limits of programs", PROGRAMS_EVERY_S, self._programs.keep_limits),
         ):
-            self._lasting.keep(work, name, self._failing)
+            self._lasting.every(interval_s, work, name, self._failing)
 
     def _sweep(self) -> None:
         sweep_scratch(self._scratch.parent)
@@ -247,8 +253,8 @@ class Supervisor:
                 await self._tell_facts()
             case KnowFrontends(pids=pids):
                 self._watch.processes.frontends = pids
-            case Reach():
-                await self._try_port(message)
+            case Reach(number, host, port, timeout_s):
+                self.send(Reached(number, *await try_port(host, port, timeout_s)))
             case Listen():
                 self.send(await self._ports.open(message))
             case StopListening():
@@ -259,7 +265,7 @@ class Supervisor:
                 self.send(self._held_claims.carry_out(message))
             case StartWorkers():
                 self._workers.start(message)
-                self._held_claims.follow(self._workers.devices())
+                self._follow_workers()
             case StopWorkers(names=names, grace_s=grace_s):
                 await self._workers.stop(names, grace_s)
             case RestartWorkers(names=names):
@@ -309,35 +315,20 @@ class Supervisor:
         self.send(replace(facts, running=self._workers.running()))
         self._programs.tell()
 
-    async def _keep_house(self) -> None:
+    def _follow_workers(self) -> None:
+        self._held_claims.follow(self._workers.devices())
+
+    def _keep_house(self) -> None:
         """Empty a full log; and touch the pack, so that no other agent sweeps it."""
-        while True:
-            keep_log_small()
-            if PACK:
-                with contextlib.suppress(OSError):
-                    os.utime(PACK)
-            await asyncio.sleep(LOOK_EVERY_S)
+        keep_log_small()
+        if PACK:
+            with contextlib.suppress(OSError):
+                os.utime(PACK)
 
     async def _tell_readings(self, reader: TelemetryReader) -> None:
-        """Send telemetry at each interval while there is a head."""
-        while True:
-            if self._head is not None:
-                self.send(await asyncio.to_thread(reader.read, self._workers.pids()))
-            await asyncio.sleep(self._configure.telemetry_interval_s)
-
-    async def _try_port(self, reach: Reach) -> None:
-        """Try to connect to a port, and report the result."""
-        error = own_address = ""
-        try:
-            async with asyncio.timeout(reach.timeout_s):
-                _, writer = await asyncio.open_connection(reach.host, reach.port)
-                own_address = writer.get_extra_info("sockname")[0]
-                writer.close()
-        except TimeoutError:
-            error = f"no answer within {reach.timeout_s:.0f} s"
-        except OSError as problem:
-            error = os.strerror(problem.errno) if problem.errno else str(problem)
-        self.send(Reached(reach.request, error, own_address))
+        """Send telemetry while there is a head."""
+        if self._head is not None:
+            self.send(await asyncio.to_thread(reader.read, self._workers.pids()))
 
     async def _end_with_lease(self) -> None:
         """End when no message of a head came for the length of the lease."""

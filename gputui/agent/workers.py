@@ -78,13 +78,11 @@ class Workers:
         self._following = False
         self._examining = asyncio.Lock()
 
-    async def keep_limits(self) -> None:
-        """Watch the workers' memory without end, and end those that come up to their limit."""
-        while True:
-            if self._terminate_share is not None:
-                for worker in self._workers.values():
-                    worker.keep_limit(self._terminate_share)
-            await asyncio.sleep(LOOK_S)
+    def keep_limits(self) -> None:
+        """End the workers that have come up to their memory limit."""
+        if self._terminate_share is not None:
+            for worker in self._workers.values():
+                worker.keep_limit(self._terminate_share)
 
     def trust(self, credentials: Credentials) -> None:
         """Keep what workers need to join, and hand it on."""

@@ -119,7 +119,7 @@ class Fleet:
         self._stopping = False
         self._logs_followed = False
         self._tasks = Background(self._task_failed)
-        self._tasks.keep(self._watch_starts, "the watch for late workers")
+        self._tasks.every(START_WATCH_S, self._watch_starts, "the watch for late workers")
         self._tasks.keep(self.free_gpus.run, "the claims on free GPUs")
 
     @property
@@ -400,13 +400,11 @@ class Fleet:
         for uuid in [uuid for uuid, owner in self._owners.items() if owner == name]:
             del self._owners[uuid]
 
-    async def _watch_starts(self) -> None:
-        """Look once a second whether a worker takes too long to register."""
-        while True:
-            await asyncio.sleep(START_WATCH_S)
-            if self.worker_table.coming:
-                self.worker_table.give_up_late(self._settings.start_timeout_s)
-                self._changed()
+    def _watch_starts(self) -> None:
+        """Look whether a worker takes too long to register."""
+        if self.worker_table.coming:
+            self.worker_table.give_up_late(self._settings.start_timeout_s)
+            self._changed()
 
     def _task_failed(self, what: str, error: Exception) -> None:
         self._tell(Severity.ERROR, "cluster", "failed", f"{what}: {words(error)}")

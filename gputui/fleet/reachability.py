@@ -26,6 +26,7 @@ from gputui.fleet.tunnel import AT_LEAST, Tunnel, free_ports
 from gputui.model.plan import usual_workers
 from gputui.model.snapshot import HostState
 from gputui.protocol.agent import Listen, Listening, Reach, Reached
+from gputui.protocol.streams import try_port
 
 CONNECT_S = 4.0
 """How long a connection may take."""
@@ -253,18 +254,8 @@ def address_of(wish: str, opened: Listening) -> str:
 
 async def from_here(host: FleetHost, address: str, port: int) -> str:
     """Try a port of a host from this machine; return the way where that is closed, or ""."""
-    if not port:
-        return ""
-    try:
-        async with asyncio.timeout(CONNECT_S):
-            _, writer = await asyncio.open_connection(address, port)
-            writer.close()
-            return ""
-    except TimeoutError:
-        error = f"no answer within {CONNECT_S:g} s"
-    except OSError as failure:
-        error = failure.strerror or str(failure)
-    return closed("this machine", host.local_address, host.name, address, error)
+    error, _ = await try_port(address, port, CONNECT_S) if port else ("", "")
+    return closed("this machine", host.local_address, host.name, address, error) if error else ""
 
 
 async def _between(source: FleetHost, target: FleetHost, address: str, port: int) -> str:

@@ -49,6 +49,23 @@ class Background:
         """
         return self.start(_kept(work, name, failing), name)
 
+    def every(
+        self,
+        interval_s: float,
+        work: Callable[[], Awaitable[None] | None],
+        name: str,
+        failing: Callable[[str, Exception], None] | None = None,
+    ) -> None:
+        """Do some work at each interval, as long as this owner lives; otherwise as `keep`."""
+
+        async def repeat() -> None:
+            while True:
+                if (going_on := work()) is not None:
+                    await going_on
+                await asyncio.sleep(interval_s)
+
+        self.keep(repeat, name, failing)
+
     async def close(self) -> None:
         """Cancel all that runs, but for the task that calls this, and wait for it."""
         while running := self._running - {asyncio.current_task()}:

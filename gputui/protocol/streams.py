@@ -121,6 +121,19 @@ class SocketStream:
             self._source.close()
 
 
+async def try_port(host: str, port: int, bound_s: float) -> tuple[str, str]:
+    """Try a connection; return why it cannot be made, or "", and the address of this end."""
+    try:
+        async with asyncio.timeout(bound_s):
+            _, writer = await asyncio.open_connection(host, port)
+            writer.close()
+            return "", str(writer.get_extra_info("sockname")[0])
+    except TimeoutError:
+        return f"no answer within {bound_s:g} s", ""
+    except OSError as error:
+        return os.strerror(error.errno) if error.errno else str(error), ""
+
+
 class MemoryStream:
     """One end of a stream within this process; `memory_streams` makes both."""
 
