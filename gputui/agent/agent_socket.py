@@ -123,11 +123,9 @@ def own_scratch(scratch: Path) -> None:
 
     A folder without a note is never swept: the disk is full, or its file system has no locks.
     """
-    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
     with contextlib.suppress(OSError):
-        owner = os.open(scratch / OWNER, flags, 0o600)
-        fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.write(owner, own_machine().encode())
+        if (owner := locked_file(scratch / OWNER)) is not None:
+            os.write(owner, own_machine().encode())
 
 
 def sweep_scratch(parent: Path) -> None:
@@ -146,10 +144,8 @@ def sweep_scratch(parent: Path) -> None:
 
 def begin_log(scratch: Path) -> None:
     """Have what this process and its libraries write to stderr go to a file; raises OSError."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-    descriptor = os.open(scratch / LOG, flags, 0o600)
-    os.dup2(descriptor, 2)
-    os.close(descriptor)
+    with (scratch / LOG).open("ab") as log:
+        os.dup2(log.fileno(), 2)
 
 
 def keep_log_small() -> None:
