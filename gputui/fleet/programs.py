@@ -325,21 +325,16 @@ class Programs:
         port: int,
     ) -> tuple[Place, ...]:
         """Send every process to its host."""
-        places = []
-        for rank, process in enumerate(processes(order, shares, address, port)):
-            program = f"{order.run}/{rank}"
-            host = self._hosts[process.host]
-            start = StartProgram(
-                program, process.launch, bool(order.send), host.host.memory_bytes or 0
-            )
-            group.processes[program] = Process(start, process.host, host.agent_pid)
+        launches = processes(order, shares, address, port)
+        for place, launch in launches.items():
+            host = self._hosts[place.host]
+            limit = host.host.memory_bytes or 0
+            start = StartProgram(place.program, launch, bool(order.send), limit)
+            group.processes[place.program] = Process(start, place.host, host.agent_pid)
             if not host.send(start):
                 self.end(order.run, 0.0)
-                raise HeadError(f"{process.host} was lost as it was to start")
-            labels = tuple(device.label for device in process.devices)
-            uuids = tuple(device.uuid for device in process.devices)
-            places.append(Place(program, process.host, labels, uuids))
-        return tuple(places)
+                raise HeadError(f"{place.host} was lost as it was to start")
+        return tuple(launches)
 
 
 def _address_for(first: FleetHost, others: Iterable[FleetHost]) -> str:

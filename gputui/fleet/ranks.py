@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gputui.model.readings import DeviceReading
-from gputui.protocol.programs import Launch, Per, RunPrograms
+from gputui.protocol.programs import Launch, Per, Place, RunPrograms
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,19 +27,10 @@ class Share:
     """How many GPUs, or how many CPU workers its line asks for."""
 
 
-@dataclass(frozen=True, slots=True)
-class Process:
-    """One process of a program."""
-
-    host: str
-    devices: tuple[DeviceReading, ...]
-    launch: Launch
-
-
 def processes(
     order: RunPrograms, shares: Sequence[Share], address: str, port: int
-) -> tuple[Process, ...]:
-    """Return the processes of a program, in the order of their ranks; they meet at `address`."""
+) -> dict[Place, Launch]:
+    """Return a program's processes, in the order of their ranks; they meet at `address`."""
     found = list(_split(order.per, shares))
     everywhere = {
         "nodes": len(shares),
@@ -48,25 +39,27 @@ def processes(
         "master_addr": address,
         "master_port": port,
     }
-    return tuple(
-        Process(
-            host=share.host,
-            devices=devices,
-            launch=replace(
-                order.launch,
-                argv=tuple(_filled(word, values) for word in order.launch.argv),
-                env=(
-                    *order.launch.env,
-                    *_pinned(devices, order.pin_uuid).items(),
-                    *_torch(order.per, values).items(),
-                    *((f"GPUTUI_{name.upper()}", text) for name, text in values.items()),
-                ),
-                has_input=order.launch.has_input and rank == 0,
-            ),
+    launches = {}
+    for rank, (share, devices, own) in enumerate(found):
+        values = {name: str(value) for name, value in {**everywhere, **own, "rank": rank}.items()}
+        place = Place(
+            f"{order.run}/{rank}",
+            share.host,
+            tuple(device.label for device in devices),
+            tuple(device.uuid for device in devices),
         )
-        for rank, (share, devices, own) in enumerate(found)
-        for values in [_texts(everywhere | own | {"rank": rank})]
-    )
+        launches[place] = replace(
+            order.launch,
+            argv=tuple(_filled(word, values) for word in order.launch.argv),
+            env=(
+                *order.launch.env,
+                *_pinned(devices, order.pin_uuid).items(),
+                *_torch(order.per, values).items(),
+                *((f"GPUTUI_{name.upper()}", text) for name, text in values.items()),
+            ),
+            has_input=order.launch.has_input and rank == 0,
+        )
+    return launches
 
 
 def _split(
@@ -80,10 +73,6 @@ def _split(
             continue
         for local in range(share.places):
             yield share, share.devices[local : local + 1], own | {"local_rank": local}
-
-
-def _texts(values: Mapping[str, object]) -> dict[str, str]:
-    return {name: str(value) for name, value in values.items()}
 
 
 def _filled(word: str, values: Mapping[str, str]) -> str:
