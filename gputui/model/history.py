@@ -78,8 +78,6 @@ class History:
         self._places: dict[str, int] = {}
         self._counted = 0
         """How many of the first keys the means are of."""
-        self._unplaced: list[HistoryTaken] = []
-        """What came before the first reading."""
 
     def add(self, at: float, keys: tuple[str, ...], rows: Sequence[Row], counted: int = 0) -> None:
         """Take in the next reading of everything; the first `counted` keys have means."""
@@ -94,18 +92,12 @@ class History:
         self._fine.add(at, values.clip(-MOST, MOST))
         if self._fine.added % MEAN_OF == 0:
             self._coarse.add(at, mean(self._fine.newest(MEAN_OF, slice(None)), axis=0))
-        unplaced, self._unplaced = self._unplaced, []
-        for taken in unplaced:
-            self.begin(taken)
 
     def begin(self, taken: HistoryTaken) -> None:
         """Take in what a head kept of a host, but for what was read here since the first reading.
 
-        Of keys that are not read here nothing is kept.
+        That comes first. Of keys that are not read here nothing is kept.
         """
-        if not self._fine.added:
-            self._unplaced.append(taken)
-            return
         raw = np.frombuffer(base64.b64decode(taken.values), "<f2")
         values = raw.reshape(taken.fine_rows + taken.coarse_rows, len(taken.keys), len(Metric))
         fine_since = math.ceil(max(0.0, taken.fine_at - self._began_at) / FINE_S)

@@ -78,9 +78,9 @@ def kept_by_a_head(*fine: float) -> HistoryTaken:
 
 def test_a_screen_that_attaches_shows_what_the_head_kept_before_it() -> None:
     history = ScreensHistory()
+    history.read([gpu("a", 90), gpu("b", 5)])
     history.begin(kept_by_a_head(10, 20, 30))
-    for _ in range(2):
-        history.read([gpu("a", 90), gpu("b", 5)])
+    history.read([gpu("a", 90), gpu("b", 5)])
     assert known(history.steps("a", UTIL, Span.MINUTES_2, 120)) == [10, 20, 30, 90, 90]
     assert known(history.steps("b", UTIL, Span.MINUTES_2, 120)) == [5, 5]
     assert known(history.steps("a", UTIL, Span.HOUR, 360)) == [40]
@@ -91,9 +91,9 @@ def test_what_a_head_kept_since_the_first_snapshot_is_not_shown_twice(
     late_s: float, kept: int
 ) -> None:
     history = ScreensHistory()
+    history.read([gpu("a", 90)], at=100.0)
     history.begin(replace(kept_by_a_head(10, 20, 30), fine_at=100 + late_s))
-    for second in range(2):
-        history.read([gpu("a", 90)], at=100.0 + second)
+    history.read([gpu("a", 90)], at=101.0)
     shown = known(history.steps("a", UTIL, Span.MINUTES_2, 120))
     assert shown == [*(10, 20, 30)[:kept], 90, 90]
     assert known(history.steps("a", UTIL, Span.HOUR, 360)) == [40]
@@ -106,9 +106,9 @@ def test_what_a_head_kept_of_the_hour_since_the_first_snapshot_is_not_shown_twic
     rows = [of_device(gpu("a", util)) for util in (10.0, 20.0, 30.0)]
     values = packed(rows)
     history = ScreensHistory()
-    history.begin(HistoryTaken("h", ("a",), 0.0, 0, 100.0 + late_s, 3, values))
     for _ in range(MEAN_OF):
         history.read([gpu("a", 90)], at=100.0)
+    history.begin(HistoryTaken("h", ("a",), 0.0, 0, 100.0 + late_s, 3, values))
     shown = known(history.steps("a", UTIL, Span.HOUR, 360))
     assert shown == [*(10, 20, 30)[:kept], 90]
 
@@ -127,8 +127,8 @@ def test_the_mean_of_all_gpus_leaves_the_hosts_own_cpus_out() -> None:
     rows = [of_host(HostReading(cpu_percent=100.0)) + of_device(gpu("a", 10))] * 3
     values = packed(rows)
     history = ScreensHistory()
-    history.begin(HistoryTaken("h", ("h", "a"), 0.0, 2, 0.0, 1, values))
     history.read([gpu("a", 10)])
+    history.begin(HistoryTaken("h", ("h", "a"), 0.0, 2, 0.0, 1, values))
     assert set(history.together(UTIL, 3, 0)) <= {None, 10.0}
 
 
