@@ -197,7 +197,7 @@ class Forkserver:
             _, status = os.waitpid(ended, 0)
             reaped = True
             if name := self._workers.pop(ended, None):
-                self.send(ForkEnded(name, ended, status))
+                self.send(ForkEnded(name, status))
         for pid in lifetime.children() if reaped else ():
             if pid not in self._workers and lifetime.worker_of(pid) not in (None, *self._workers):
                 lifetime.end(pid)

@@ -195,7 +195,7 @@ class Workers:
             case Forked():
                 self._forked(message.name, Handle(message.pid, message.start_ticks))
             case ForkEnded():
-                self._exited(message.name, message.pid, message.status)
+                self._exited(message.name, message.status)
 
     def _imported(self, imported: Imported) -> None:
         if imported.threads:
@@ -217,7 +217,7 @@ class Workers:
         for worker in list(self._workers.values()):
             worker.forking = False
             if worker.pid is not None:
-                self._exited(worker.spec.name, worker.pid, signal.SIGKILL)
+                self._exited(worker.spec.name, signal.SIGKILL)
         for worker in self._workers.values() if given_up else ():
             worker.cancel_restart()
             worker.crash_loop = True
@@ -274,10 +274,7 @@ class Workers:
             worker.answer.take(report)
 
     def _forked(self, name: str, process: Handle) -> None:
-        worker = self._workers.get(name)
-        if worker is None:
-            process.kill_group()
-            return
+        worker = self._workers[name]
         worker.process, worker.forking = process, False
         output, reports = worker.pipes
         worker.pipes = []
@@ -287,11 +284,9 @@ class Workers:
         if worker.stopping:
             worker.kill()
 
-    def _exited(self, name: str, pid: int, status: int) -> None:
+    def _exited(self, name: str, status: int) -> None:
         """Handle the end of a worker: report why, and restart it where it is desired."""
-        worker = self._workers.get(name)
-        if worker is None or worker.pid != pid:
-            return
+        worker = self._workers[name]
         worker.process = None
         worker.output.drain()
         while worker.reports is not None and worker.reports.read():

@@ -312,9 +312,9 @@ class SimulatedAgent:
         readings = tuple(
             WorkerReading(
                 each.name,
-                float(round(rng.uniform(88, 104) if busy else rng.uniform(1, 4))),
-                (480 << 20) + each.spilled_bytes // 8,
-                38,
+                cpu_percent=float(round(rng.uniform(88, 104) if busy else rng.uniform(1, 4))),
+                rss_bytes=(480 << 20) + each.spilled_bytes // 8,
+                open_files=38,
             )
             for each in self.workers.values()
         )

@@ -24,7 +24,7 @@ from gputui.protocol.agent import (
 )
 from gputui.protocol.scheduler import Counts, WorkerCounts
 
-NOT_READ = WorkerReading("", None, None, None)
+NOT_READ = WorkerReading("")
 """In place of a reading that has not come yet."""
 BUSY, IDLE, PAUSED = WorkerState.BUSY, WorkerState.IDLE, WorkerState.PAUSED
 COMING = (WorkerState.WANTED, WorkerState.STARTING, WorkerState.CRASHED)

@@ -13,6 +13,7 @@ from gputui.model.bounds import (
     Bytes,
     BytesPerSecond,
     Celsius,
+    CpuPercent,
     Few,
     Joules,
     Line,
@@ -179,6 +180,18 @@ class HostReading:
         """The rate at which it receives and sends."""
         received, sent = self.network_receive_bytes_per_s, self.network_send_bytes_per_s
         return None if received is None or sent is None else received + sent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessReading:
+    """A worker's process as its agent last read it."""
+
+    cpu_percent: CpuPercent | None = None
+    """Of one CPU: 250 is two and a half CPUs."""
+    rss_bytes: Bytes | None = None
+    open_files: Number | None = None
+    stopped: bool = False
+    """Whether a signal has stopped it (SIGSTOP): the worker is silent from then on."""
 
 
 XIDS = {

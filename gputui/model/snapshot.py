@@ -29,7 +29,7 @@ from gputui.model.bounds import (
     Text,
     WorkerNumber,
 )
-from gputui.model.readings import UNREAD, DeviceReading, HostReading
+from gputui.model.readings import UNREAD, DeviceReading, HostReading, ProcessReading
 from gputui.model.usage import Failure, Moved, Usage
 
 
@@ -144,7 +144,7 @@ class HostStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerStatus:
+class WorkerStatus(ProcessReading):
     """One worker: what the agent and the scheduler know of it, joined by name."""
 
     name: Name
@@ -157,11 +157,7 @@ class WorkerStatus:
     pid: Pid | None = None
     address: Name | None = None
     reason: Document = ""
-    cpu_percent: CpuPercent | None = None
-    """Of one CPU: 250 is two and a half CPUs."""
-    rss_bytes: Bytes | None = None
     memory_limit_bytes: Bytes | None = None
-    open_files: Number | None = None
     executing: Number | None = None
     ready: Number | None = None
     in_memory: Number | None = None
@@ -178,9 +174,6 @@ class WorkerStatus:
     """When that task began; None until the worker has reported it."""
     silent_for_s: Seconds = 0.0
     """How long its heartbeats to the scheduler have been missing; 0 while they come."""
-    stopped: bool = False
-    """Whether a signal has stopped its process (SIGSTOP): it is silent from then on."""
-
     fetching: bool = False
     """Whether it computes nothing, and fetches results from other workers."""
     moved: Moved = ()

@@ -9,7 +9,6 @@ from typing import ClassVar
 
 from gputui.model.bounds import (
     Bytes,
-    CpuPercent,
     Cpus,
     Devices,
     Few,
@@ -30,7 +29,7 @@ from gputui.model.bounds import (
 )
 from gputui.model.examination import ExaminedHost
 from gputui.model.plan import WorkerSpec
-from gputui.model.readings import DeviceReading, HostReading, Note
+from gputui.model.readings import DeviceReading, HostReading, Note, ProcessReading
 from gputui.protocol.programs import (
     EndPrograms,
     FolderTaken,
@@ -270,15 +269,10 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerReading:
+class WorkerReading(ProcessReading):
     """An agent's reading of one worker's process."""
 
     name: Name
-    cpu_percent: CpuPercent | None
-    rss_bytes: Bytes | None
-    open_files: Number | None
-    stopped: bool = False
-    """Whether a signal has stopped its process."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,7 +76,6 @@ class ForkEnded:
     """A worker's process ended, with this status of `waitpid`."""
 
     name: Name
-    pid: Pid
     status: ExitStatus
 
 

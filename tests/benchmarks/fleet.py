@@ -187,7 +187,12 @@ class Agent(SimulatedAgent):
         at = time.time() if at is None else at
         busy = 10 + turn
         readings = tuple(
-            WorkerReading(name, 90.0 + (busy + place) % 10, 2**31 + busy * 2**20, 40)
+            WorkerReading(
+                name,
+                cpu_percent=90.0 + (busy + place) % 10,
+                rss_bytes=2**31 + busy * 2**20,
+                open_files=40,
+            )
             for place, name in enumerate(self.workers)
         )
         host = HostReading(

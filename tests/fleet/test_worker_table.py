@@ -104,7 +104,7 @@ def test_a_worker_without_heartbeats_is_silent_whatever_it_was(worker_table: Wor
 def test_a_stopped_process_is_silent_at_once_and_says_what_lets_it_go_on(
     worker_table: WorkerTable,
 ) -> None:
-    reading = WorkerReading("a:gpu0", 0.0, 1000, 12, stopped=True)
+    reading = WorkerReading("a:gpu0", cpu_percent=0.0, rss_bytes=1000, open_files=12, stopped=True)
     (status,) = worker_table.statuses({"a:gpu0": reading})
     assert status.state is WorkerState.SILENT and status.stopped
     assert (status.cpu_percent, status.rss_bytes, status.pid) == (0.0, 1000, 7)
@@ -114,5 +114,5 @@ def test_a_stopped_process_is_silent_at_once_and_says_what_lets_it_go_on(
 def test_a_worker_that_has_not_registered_is_not_silent_but_starting() -> None:
     worker_table = WorkerTable({}, lambda host: "", **Head().for_workers())
     worker_table.expect(spec(), sent=True)
-    reading = WorkerReading("a:gpu0", 0.0, 1000, 12, stopped=True)
+    reading = WorkerReading("a:gpu0", cpu_percent=0.0, rss_bytes=1000, open_files=12, stopped=True)
     assert worker_table.statuses({"a:gpu0": reading})[0].state is WorkerState.STARTING

@@ -110,7 +110,7 @@ def the_end_of_a_worker_of_another_host() -> None:
 
 def readings_of_a_worker_of_another_host() -> None:
     become_ready()
-    worker = WorkerReading(OTHERS_WORKER, 1.0, 1, 1)
+    worker = WorkerReading(OTHERS_WORKER)
     say(Telemetry(time.time(), HostReading(), (OWN_GPU,), (worker,)))
 
 

@@ -44,9 +44,15 @@ class TelemetryReader:
     def _read_worker(self, name: str, pid: int) -> WorkerReading:
         """Return a worker now, all None when its process is gone."""
         if (stat := procfs.process_stat(pid)) is None:
-            return WorkerReading(name, None, None, None)
+            return WorkerReading(name)
         percent = self._meters[pid].percent(stat, self._clock())
-        return WorkerReading(name, percent, stat.rss_bytes, procfs.open_files(pid), stat.stopped)
+        return WorkerReading(
+            name,
+            cpu_percent=percent,
+            rss_bytes=stat.rss_bytes,
+            open_files=procfs.open_files(pid),
+            stopped=stat.stopped,
+        )
 
 
 class HostMeter:
