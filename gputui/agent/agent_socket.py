@@ -144,6 +144,7 @@ def sweep_scratch(parent: Path) -> None:
 
 def begin_log(scratch: Path) -> None:
     """Have what this process and its libraries write to stderr go to a file; raises OSError."""
+    (scratch / LOG).touch(0o600)
     with (scratch / LOG).open("ab") as log:
         os.dup2(log.fileno(), 2)
 

@@ -125,8 +125,8 @@ def clock(host: Host, ahead_s: float) -> Finding:
     if size_s <= CLOCK_SKEW_S:
         text = f"within {CLOCK_SKEW_S:.0f} s of ours"
         return Finding(host.name, "clock", Verdict.GOOD, text)
-    size = timedelta(seconds=round(size_s))
-    text = f"its clock is {size} {'ahead of' if ahead_s > 0 else 'behind'} ours"
+    way = "ahead of" if ahead_s > 0 else "behind"
+    text = f"its clock is {timedelta(seconds=round(size_s))} {way} ours"
     hint = "run an NTP client there and here"
     if size_s > CLOCK_REFUSED_S:
         return Finding(host.name, "clock", Verdict.BAD, text, f"set it: {hint}")

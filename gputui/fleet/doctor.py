@@ -43,11 +43,13 @@ async def diagnose(
 def listening(port: int) -> Iterator[int]:
     """Listen where a scheduler would, and yield the port; one that listens there will do, too."""
     both = socket.has_dualstack_ipv6()
-    family = socket.AF_INET6 if both else socket.AF_INET
     with contextlib.ExitStack() as opened:
         with contextlib.suppress(OSError):
             listener = socket.create_server(
-                ("", port), family=family, backlog=CONNECTIONS, dualstack_ipv6=both
+                ("", port),
+                family=socket.AF_INET6 if both else socket.AF_INET,
+                backlog=CONNECTIONS,
+                dualstack_ipv6=both,
             )
             port = opened.enter_context(listener).getsockname()[1]
         yield port

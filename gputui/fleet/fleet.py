@@ -358,8 +358,7 @@ class Fleet:
         """
         if not self._reconciling:
             self._reconciling = True
-            wait_s = REST * self._reconciled_in_s
-            asyncio.get_running_loop().call_later(wait_s, self.reconcile)
+            asyncio.get_running_loop().call_later(REST * self._reconciled_in_s, self.reconcile)
         self._changed()
 
     def _actual(self, hosts: tuple[Host, ...] | None = None) -> Actual:

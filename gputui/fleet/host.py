@@ -315,8 +315,7 @@ class FleetHost:
 
     def warn(self, text: str) -> None:
         """Show another warning."""
-        warnings = (*self._status.warnings, safe(text))
-        self._status = replace(self._status, warnings=warnings)
+        self._status = replace(self._status, warnings=(*self._status.warnings, safe(text)))
 
     def _check(self, facts: Facts, stages: Stages) -> None:
         """Raise HostError where the host can run no worker."""
@@ -400,8 +399,9 @@ class FleetHost:
     def _lose(self, lease_left_s: float) -> None:
         """Note that nothing reaches the agent, which ends its workers when its lease is over."""
         if self._lease_timer is None and not self.lease_over:
-            loop = asyncio.get_running_loop()
-            self._lease_timer = loop.call_later(max(lease_left_s, 0.0), self._end_lease)
+            self._lease_timer = asyncio.get_running_loop().call_later(
+                max(lease_left_s, 0.0), self._end_lease
+            )
 
     def _forget_lease(self) -> None:
         if self._lease_timer is not None:

@@ -127,8 +127,7 @@ class Programs:
                     group.sent_to = tuple(self._hosts[share.host] for share in shares)
                     await send_folder(archive, order.run, group.sent_to)
             group.starting = None
-            places = self._launch(order, group, shares, address, port)
-            return Placed(order.request, places)
+            return Placed(order.request, self._launch(order, group, shares, address, port))
         except BaseException:
             self._forget(order.run)
             raise

@@ -270,8 +270,7 @@ async def route(
     if not configuration.jumps:
         return (configuration,)
     *before, last = configuration.jumps
-    jump = parse_jump(last, tuple(before))
-    return (*await route(jump, here, "", on_the_way), configuration)
+    return (*await route(parse_jump(last, tuple(before)), here, "", on_the_way), configuration)
 
 
 async def _evaluate(destination: Destination, here: Here, command: str) -> SshConfiguration:
@@ -291,8 +290,7 @@ async def _ssh_g(*arguments: str) -> str:
         raise UsageError("OpenSSH's client (`ssh`, `ssh-keygen`) is not installed here")
     ended = await run([ssh, "-T", "-G", *arguments])
     if ended.status:
-        said = "; ".join(ended.last_log_lines)
-        raise UsageError(said or f"`ssh -G` {ending(ended.status)}")
+        raise UsageError("; ".join(ended.last_log_lines) or f"`ssh -G` {ending(ended.status)}")
     return ended.output
 
 
