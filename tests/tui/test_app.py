@@ -2,11 +2,8 @@
 
 import gc
 import re
-import subprocess
-import sys
 from typing import NoReturn
 
-import pytest
 from textual.events import Paste
 
 from gputui.demo import cluster as simulated
@@ -90,28 +87,3 @@ async def test_a_megabyte_pasted_into_the_filter_is_cut() -> None:
         await demo.until(lambda: demo.app.prompt.value)
         assert len(demo.app.prompt.value) <= 500
         assert "\x1b" not in demo.app.prompt.value
-
-
-SCREEN = "gputui.tui.app, gputui.tui.views.lists"
-LATER = (
-    "gputui.protocol",
-    "gputui.client.head_connection",
-    "gputui.tui.dialogs",
-    "gputui.tui.commands.changes",
-    "gputui.tui.commands.person",
-    "gputui.presets",
-    "gputui.folders",
-    "importlib.metadata",
-)
-
-
-@pytest.mark.parametrize(
-    ("imported", "later"),
-    [(SCREEN, (*LATER, "gputui.process.procfs")), (f"gputui.cli.open, {SCREEN}", LATER)],
-)
-def test_the_first_frame_waits_for_no_message_dialog_or_change(
-    imported: str, later: tuple[str, ...]
-) -> None:
-    code = f"import sys, {imported}\nprint([m for m in sys.modules if m.startswith({later})])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"

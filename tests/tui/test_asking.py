@@ -172,8 +172,7 @@ async def test_a_click_takes_the_choice_that_it_hits(text: str) -> None:
 async def test_a_form_is_left_and_run_from_its_line_of_choices() -> None:
     async with Still().showing("gpu0", size=(120, 40)) as on:
         await on.press("c", "[^r] run", "on 1 worker (cupy)")
-        await on.pilot.press("shift+tab", "enter")
-        await on.until(lambda: not isinstance(on.app.screen, Modal))
+        await on.press(["shift+tab", "enter"], then=lambda: not isinstance(on.app.screen, Modal))
         assert on.link.asked == []
         await on.press("c", "[^r] run", "on 1 worker (cupy)")
         await on.pilot.press("shift+tab", "left", "left", "enter")

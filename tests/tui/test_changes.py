@@ -75,8 +75,7 @@ async def test_keys_work_on_what_is_marked() -> None:
             ("R", Restart(0, ("a:gpu0", "b:gpu0"))),
         ):
             await on.press([key], then=lambda: isinstance(on.app.screen, Dialog))
-            await on.pilot.press("y")
-            await on.until(lambda asked=asked: asked in on.link.asked)
+            await on.press("y", then=lambda asked=asked: asked in on.link.asked)
 
 
 async def test_one_worker_less_is_one_less_than_desired_once_that_is_a_number() -> None:
@@ -85,8 +84,7 @@ async def test_one_worker_less_is_one_less_than_desired_once_that_is_a_number() 
     on.link.reply = Previewed(0, (), (), "this and that")
     async with on.showing("hosts 2/4", size=(100, 30)):
         for key in ("minus", "plus"):
-            await on.pilot.press(key)
-            await on.sees("how many workers the hosts give is not known yet", ":scale N")
+            await on.press([key], "how many workers the hosts give is not known yet", ":scale N")
             await on.pilot.press("escape")
         on.link.put(SnapshotTaken(replace(coming, sequence=2, wanted_workers=8)))
         await on.until(lambda: on.app.watched.snapshot.wanted_workers == 8)

@@ -57,16 +57,14 @@ async def test_tab_completes_fields_and_states_of_a_filter() -> None:
     async with cluster().showing("h:gpu0", size=(100, 30)) as on:
         await on.pilot.press("2", "slash", *"sta", "tab", *"id", "tab")
         await on.until(lambda: on.app.prompt.value == "state:idle ")
-        await on.pilot.press(*"ex", "tab", "2", "enter")
-        await on.sees("0 of 2 workers", "/state:idle executing>2")
+        await on.press([*"ex", "tab", "2", "enter"], "0 of 2 workers", "/state:idle executing>2")
 
 
 async def test_what_was_typed_comes_back_with_up_in_a_later_session(tmp_path: Path) -> None:
     file = tmp_path / "screen.json"
     async with cluster(choices=file).showing("h:gpu0", size=(100, 30)) as on:
         for line in ("workers", "events"):
-            await on.pilot.press("colon", *line, "enter")
-            await on.until(lambda line=line: on.app.current == line)
+            await on.press(["colon", *line, "enter"], then=lambda line=line: on.app.current == line)
     async with cluster(choices=file).showing("h:gpu0", size=(100, 30)) as again:
         await again.press(["colon", "up", "up"], then=lambda: again.app.prompt.value == "workers")
         await again.press(["down", "enter"], then=lambda: again.app.current == "events")

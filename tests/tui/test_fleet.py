@@ -182,16 +182,13 @@ async def test_hosts_are_sorted_in_their_zoom_and_turned_around() -> None:
         assert [each[0] for each in re.findall(names, on.text)] == ["c", "a", "b"]
         await on.press("v", "CPU▲")
         assert [each[0] for each in re.findall(names, on.text)] == ["a", "c", "b"]
-        await on.pilot.press("s")
-        await on.sees("HOST MEM▼")
-        await on.pilot.press(*":sort ecc", "enter")
-        await on.sees("no column ecc; known: host, state, gpus,")
+        await on.press("s", "HOST MEM▼")
+        await on.press([*":sort ecc", "enter"], "no column ecc; known: host, state, gpus,")
 
 
 async def test_enter_on_the_line_over_gpus_leads_to_their_host() -> None:
     async with Still(two_hosts()).showing("gpu0", size=(120, 24)) as on:
-        await on.pilot.press("enter")
-        await on.sees("hosts 2/2")
+        await on.press(["enter"], "hosts 2/2")
         assert on.app.view is not None and on.app.view.targets() == ("a",)
 
 
@@ -291,6 +288,12 @@ async def test_the_fleet_is_saved_as_csv_and_as_text_whole(
     found = {(row["state"], row["power"], row["temp"]) for row in rows}
     assert found == {("○ idle", "70.0", "40.0")}
     assert "gpu39" in (tmp_path / "f.txt").read_text()
+
+
+def test_a_worker_that_is_busy_at_nothing_is_no_idle_cell() -> None:
+    busy = worker(0, state=WorkerState.BUSY, executing=1)
+    (slot,) = slots_of(snapshot(host("h", device(0)), workers=(busy,)))
+    assert Look().cell(slot) == ("▇", "heat0")
 
 
 def test_alarms_beyond_the_list_of_outliers_are_counted_and_reached() -> None:

@@ -23,8 +23,7 @@ async def test_the_help_is_read_to_its_end_and_closed_by_its_own_key(size: tuple
         await on.press(["question_mark"], "IN THE FLEET VIEW", ":zoom-in", "esc closes")
         await on.press("G", "util<20", "restarts")
         await on.press(["j", "k", "pageup", "g"], "IN THE FLEET VIEW")
-        await on.pilot.press("question_mark")
-        await on.until(lambda: not isinstance(on.app.screen, Page))
+        await on.press(["question_mark"], then=lambda: not isinstance(on.app.screen, Page))
 
 
 async def test_the_help_tells_what_the_filter_of_its_view_can_ask_for() -> None:

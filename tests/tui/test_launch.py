@@ -77,10 +77,8 @@ async def test_a_filter_that_hides_the_cursors_row_shows_what_is_known_of_anothe
 async def test_one_host_is_tried_again_or_all() -> None:
     on = Still(coming_up(refused("b"), refused("c")))
     async with on.showing("and 1 more", size=(120, 30)):
-        await on.pilot.press("r")
-        await on.until(lambda: on.link.asked == [RetryHosts(0, ("b",))])
-        await on.pilot.press("1", "r")
-        await on.until(lambda: on.link.asked[1:] == [RetryHosts(0, ())])
+        await on.press("r", then=lambda: on.link.asked == [RetryHosts(0, ("b",))])
+        await on.press(["1", "r"], then=lambda: on.link.asked[1:] == [RetryHosts(0, ())])
 
 
 async def test_why_is_said_whole_of_every_host_that_failed_with_the_hint_below() -> None:

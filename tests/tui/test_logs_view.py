@@ -74,30 +74,24 @@ async def test_a_filter_that_is_let_go_leaves_the_place() -> None:
 
 async def test_one_workers_lines_are_shown_by_its_name() -> None:
     async with still(20).showing("line 019.", keys="4") as screen:
-        await screen.pilot.press(*":logs h:gpu1", "enter")
-        await screen.sees("h:gpu1 · 10 lines")
-        await screen.pilot.press("escape")
-        await screen.sees("all workers · 20 lines")
+        await screen.press([*":logs h:gpu1", "enter"], "h:gpu1 · 10 lines")
+        await screen.press(["escape"], "all workers · 20 lines")
 
 
 async def test_a_filter_that_is_let_go_leaves_its_matches_to_step_through() -> None:
     async with still(100).showing("line 099.", keys="4") as on:
         await on.pilot.press("slash", *"048", "enter")
         await on.sees_not("line 099.")
-        await on.pilot.press("escape", "N")
-        await on.sees("line 048.", "line 049.", "search 048")
-        await on.pilot.press("G", "N")
-        await on.sees("line 048.")
+        await on.press(["escape", "N"], "line 048.", "line 049.", "search 048")
+        await on.press(["G", "N"], "line 048.")
         await on.pilot.press("escape")
         await on.sees_not("search 048")
 
 
 async def test_where_no_match_is_left_it_says_so() -> None:
     async with still(10).showing("line 009.", keys="4") as screen:
-        await screen.pilot.press("n")
-        await screen.sees("nothing to search for")
-        await screen.pilot.press("slash", *"009", "enter", "escape", "n", "n")
-        await screen.sees("no more matches below")
+        await screen.press("n", "nothing to search for")
+        await screen.press(["slash", *"009", "enter", "escape", "n", "n"], "no more matches below")
 
 
 async def test_long_lines_are_wrapped() -> None:

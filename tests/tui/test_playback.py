@@ -158,8 +158,7 @@ async def test_the_logs_are_those_that_workers_had_printed_by_then(on: Still) ->
         on.log("now:gpu0", "of now")
         await playing(on)
         await on.press("4", "made ready")
-        await on.pilot.press("right_curly_bracket", "right_square_bracket")
-        await on.sees("made ready", "loss 0.5")
+        await on.press(["right_curly_bracket", "right_square_bracket"], "made ready", "loss 0.5")
         assert "of now" not in on.text
         await on.pilot.press("left_square_bracket")
         await on.sees_not("loss 0.5")

@@ -108,8 +108,7 @@ async def test_a_scripts_run_is_copied_as_it_can_be_run_and_says_why_it_cannot_b
     async with Still(cluster(SCRIPT)).showing("h:gpu0", size=(160, 40)) as on:
         await on.press("6", "train.py")
         for key in "re":
-            await on.pilot.press(key)
-            await on.sees("a script runs in a terminal of its own: y copies its command")
+            await on.press([key], "a script runs in a terminal of its own: y copies its command")
         await on.press("y", "gputui --attach lab --run /home/me/train.py -- 20 --fast")
     assert not on.link.asked
 
@@ -133,8 +132,7 @@ async def test_a_failed_runs_page_has_its_error_whole_and_y_copies_how_to_run_it
     async with Still(cluster(FAILED)).showing(size=(80, 40)) as on:
         await on_runs(on)
         await on.sees("svd failed: ValueError: ", "the end")
-        await on.pilot.press("y")
-        await on.sees("gputui --attach lab --run svd -p rows=20000 -p cols=10")
+        await on.press("y", "gputui --attach lab --run svd -p rows=20000 -p cols=10")
         assert "100%" not in on.text and "in computing" in on.text
 
 
