@@ -1,8 +1,6 @@
 """The demo is a real head on simulated hosts: it behaves as every cluster, and as its seed says."""
 
 import asyncio
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -202,13 +200,3 @@ async def test_it_ends_with_its_link_and_leaves_no_file_and_no_task(
     await link.close()
     assert not [path for path in tmp_path.rglob("*") if path.is_file() or path.is_socket()]
     assert asyncio.all_tasks() == before
-
-
-def test_the_demo_loads_neither_dask_nor_ssh_nor_the_screen() -> None:
-    code = (
-        "import sys, gputui.demo.cluster\n"
-        "print([m for m in ('distributed', 'dask', 'asyncssh', 'cryptography', 'textual', 'numpy')"
-        " if m in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"

@@ -66,6 +66,35 @@ def test_a_mistake_is_found_when_the_file_is_read(
 
 
 @pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        ("import nosuchmodule", "does not import: ModuleNotFoundError: No module named"),
+        ("raise RuntimeError('no')", "does not import: RuntimeError: no"),
+        ("raise SystemExit(3)", "does not import"),
+        ("PRESET = 3", "is a int, not a gputui.presets.Preset"),
+        (RIGHT.replace("PRESET =", "PRESENT ="), r"has no 'PRESET' \(did you mean 'PRESENT'\?\)"),
+        (None, "no such file"),
+    ],
+)
+def test_a_file_without_a_preset_is_said_plainly(
+    tmp_path: Path, source: str | None, says: str
+) -> None:
+    path = tmp_path / "broken.py"
+    if source:
+        path.write_text(source)
+    with pytest.raises(PresetError, match=rf"broken\.py.*{says}"):
+        presets.get(f"{path}:PRESET")
+
+
+def test_what_a_file_prints_as_it_is_imported_is_no_result(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine.py").write_text(f"print('imported')\n{RIGHT}")
+    presets.get(f"{tmp_path / 'mine.py'}:PRESET")
+    assert capsys.readouterr() == ("", "imported\n")
+
+
+@pytest.mark.parametrize(
     ("before", "after", "said"),
     [
         (

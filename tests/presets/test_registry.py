@@ -1,35 +1,11 @@
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from distributed import Client
 
 from gputui import presets
-from gputui.errors import PresetError, RunError
+from gputui.errors import RunError
 from gputui.runs import execution
-
-
-def test_listing_presets_loads_no_heavy_library() -> None:
-    code = (
-        "import sys; from gputui import presets; [presets.get(n) for n in presets.names()];"
-        "print([m for m in ('numpy','dask','distributed','cupy','pandas') if m in sys.modules])"
-    )
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert shown.stdout.strip() == "[]"
-
-
-MINE = """
-from gputui.presets import Outcome, Parameter, Preset
-
-def twice(n):
-    return 2 * n
-
-def compute(job):
-    return Outcome({"sum": sum(job.results(job.map(twice, range(job["n"]))))})
-
-thing = Preset("thing", "a test", (Parameter("n", int, 4, "how many", minimum=1),), compute)
-"""
 
 
 def test_a_file_is_named_so_that_it_is_found_from_any_folder(
@@ -38,36 +14,6 @@ def test_a_file_is_named_so_that_it_is_found_from_any_folder(
     monkeypatch.chdir(tmp_path)
     assert presets.located("./mine.py:thing") == f"{tmp_path}/mine.py:thing"
     assert presets.located("svd") == "svd"
-
-
-@pytest.mark.parametrize(
-    ("source", "says"),
-    [
-        ("import nosuchmodule", "does not import: ModuleNotFoundError: No module named"),
-        ("raise RuntimeError('no')", "does not import: RuntimeError: no"),
-        ("raise SystemExit(3)", "does not import"),
-        ("thing = 3", "is a int, not a gputui.presets.Preset"),
-        (MINE.replace("thing = ", "thng = "), r"has no 'thing' \(did you mean 'thng'\?\)"),
-    ],
-)
-def test_a_file_without_a_preset_is_said_plainly(tmp_path: Path, source: str, says: str) -> None:
-    path = tmp_path / "broken.py"
-    path.write_text(source)
-    with pytest.raises(PresetError, match=rf"broken\.py.*{says}"):
-        presets.get(f"{path}:thing")
-
-
-def test_what_a_file_prints_as_it_is_imported_is_no_result(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "mine.py").write_text(f"print('imported')\n{MINE}")
-    presets.get(f"{tmp_path / 'mine.py'}:thing")
-    assert capsys.readouterr() == ("", "imported\n")
-
-
-def test_a_file_that_is_not_there_is_said_plainly(tmp_path: Path) -> None:
-    with pytest.raises(PresetError, match="no such file"):
-        presets.get(f"{tmp_path}/none.py:thing")
 
 
 LAZY = """
