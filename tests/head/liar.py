@@ -1,7 +1,7 @@
 """A host that lies, in one script: a test writes it to a file and names that with `python=`.
 
-The name of the file is the function here that is played. All that the head sends is recorded in
-`NAME.heard` next to the file, and the script ends when the head hangs up or says so.
+The name of the file is the lie: a function here, or what is said once. All that the head sends is
+recorded in `NAME.heard` next to the file; the script ends when the head hangs up or says so.
 """
 
 import json
@@ -103,52 +103,6 @@ def telemetry_of_63_mib() -> None:
         write(b"1," * (MIB // 2))
 
 
-def the_end_of_a_worker_of_another_host() -> None:
-    become_ready()
-    say(WorkerExited(OTHERS_WORKER, "crashed", "so it says", None, True))
-
-
-def readings_of_a_worker_of_another_host() -> None:
-    become_ready()
-    worker = WorkerReading(OTHERS_WORKER)
-    say(Telemetry(time.time(), HostReading(), (OWN_GPU,), (worker,)))
-
-
-def readings_of_a_gpu_of_another_host() -> None:
-    become_ready()
-    say(telemetry(OTHERS_GPU))
-
-
-def a_gpu_of_another_host_in_later_facts() -> None:
-    become_ready()
-    say(facts(OTHERS_GPU))
-
-
-def cpus_without_number_in_later_facts() -> None:
-    become_ready()
-    say(replace(facts(OWN_GPU), cpus=10**15))
-
-
-def an_old_python_in_later_facts() -> None:
-    become_ready()
-    say(replace(facts(OWN_GPU), python_version="3.6.9"))
-
-
-def restarts_without_number() -> None:
-    become_ready()
-    say(replace(facts(OWN_GPU), running=(WorkerStarted(f"{NAME}:gpu0", 1, 10**15),)))
-
-
-def an_absurd_reading() -> None:
-    become_ready()
-    say(telemetry(replace(OWN_GPU, utilization_percent=-166_666.0)))
-
-
-def an_address_of_a_mebibyte() -> None:
-    become_ready()
-    say(WorkerReady(f"{NAME}:gpu0", "x" * (MIB - 1000), None))
-
-
 def facts_without_end() -> None:
     become_ready()
     for number in count():
@@ -179,16 +133,6 @@ def telemetry_without_end() -> None:
     line = encode(telemetry(*gpus(500)))
     while True:
         write(line)
-
-
-def one_gpu_twice() -> None:
-    become_ready()
-    say(telemetry(OWN_GPU, OWN_GPU))
-
-
-def thousands_of_gpus() -> None:
-    become_ready()
-    say(telemetry(*gpus(1000)))
 
 
 def gpus(number: int) -> list[DeviceReading]:
@@ -291,8 +235,38 @@ def listen() -> None:
     os._exit(0)
 
 
+SAID_ONCE: dict[str, Callable[[], object]] = {
+    "the_end_of_a_worker_of_another_host": lambda: WorkerExited(
+        OTHERS_WORKER, "crashed", "so it says", None, True
+    ),
+    "readings_of_a_worker_of_another_host": lambda: replace(
+        telemetry(OWN_GPU), workers=(WorkerReading(OTHERS_WORKER),)
+    ),
+    "readings_of_a_gpu_of_another_host": lambda: telemetry(OTHERS_GPU),
+    "a_gpu_of_another_host_in_later_facts": lambda: facts(OTHERS_GPU),
+    "cpus_without_number_in_later_facts": lambda: replace(facts(OWN_GPU), cpus=10**15),
+    "an_old_python_in_later_facts": lambda: replace(facts(OWN_GPU), python_version="3.6.9"),
+    "restarts_without_number": lambda: replace(
+        facts(OWN_GPU), running=(WorkerStarted(f"{NAME}:gpu0", 1, 10**15),)
+    ),
+    "an_absurd_reading": lambda: telemetry(replace(OWN_GPU, utilization_percent=-166_666.0)),
+    "an_address_of_a_mebibyte": lambda: WorkerReady(f"{NAME}:gpu0", "x" * (MIB - 1000), None),
+    "one_gpu_twice": lambda: telemetry(OWN_GPU, OWN_GPU),
+    "thousands_of_gpus": lambda: telemetry(*gpus(1000)),
+}
+"""The lie → the message of a host that was accepted."""
+
+
+def play(name: str) -> None:
+    if name in SAID_ONCE:
+        become_ready()
+        say(SAID_ONCE[name]())
+    else:
+        globals()[name]()
+
+
 if __name__ == "__main__":
     listener = threading.Thread(target=listen)
     listener.start()
-    globals()[Path(sys.argv[0]).name]()
+    play(Path(sys.argv[0]).name)
     listener.join()
