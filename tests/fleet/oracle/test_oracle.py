@@ -6,6 +6,7 @@ writes the table with what both came to, `oracle.md`, next to this file.
 
 import json
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 import asyncssh
 import pytest
 
-from tests.fleet.homes import PYTHON, make_home
+from tests.fleet.homes import run_at_home
 from tests.fleet.oracle.rows import ROWS, Row
 from tests.fleet.oracle.world import HOSTS, KERBEROS, passwd
 from tests.sshd import SSHD, unavailable
@@ -89,19 +90,9 @@ def results(request: pytest.FixtureRequest, folder: Path) -> Results:
     if SSHD is None:
         unavailable("there is no sshd")
     (folder / "world").mkdir()
-    home = make_home(folder / "own", passwd(folder / "world"))
-    home.write_etc("hosts", HOSTS + "\n")
-    done = home.run(
-        PYTHON,
-        "-m",
-        "tests.fleet.oracle.compare",
-        folder / "world",
-        home.path,
-        *names,
-        network=False,
-        env={"SHELL": "/bin/sh"},
-        bound_s=BOUND_S,
-    )
+    home, etc = folder / "own" / "home", {"hosts": HOSTS + "\n", "passwd": passwd(folder / "world")}
+    compare = (sys.executable, "-m", "tests.fleet.oracle.compare", folder / "world", home, *names)
+    done = run_at_home(home, etc, *compare, bound_s=BOUND_S)
     assert done.returncode == 0, done.stderr
     found = {row["name"]: row for row in map(json.loads, done.stdout.splitlines())}
     if len(found) == len(ROWS) and KERBEROS:

@@ -1,6 +1,6 @@
 """Servers, users and keys of the oracle, on a loopback and in a /etc of its own.
 
-To be run inside `tests.fleet.homes.Home.inside`: it listens on port 22 and logs people in.
+To be run by `tests.fleet.homes.run_at_home`: it listens on port 22 and logs people in.
 """
 
 import asyncio
