@@ -35,8 +35,7 @@ from gputui.fleet.lone_agents import lone_agents
 from gputui.fleet.stages import FleetSettings, Question
 from gputui.model.hosts import Host
 from gputui.model.snapshot import HostState
-from tests.fleet.conftest import free_port
-from tests.sshd import SSHD, AsyncsshServer, SshHost, SshHosts, wait_for_ssh
+from tests.sshd import SSHD, AsyncsshServer, SshHost, SshHosts, free_port, wait_for_ssh
 
 
 def main() -> None:

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import getpass
 import json
-import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -21,7 +20,15 @@ from gputui.fleet.reachability import Ways
 from gputui.fleet.stages import FleetSettings, Question, Stages
 from gputui.model.hosts import Host
 from gputui.model.snapshot import HostState
-from tests.sshd import SSHD, AsyncsshServer, SshHost, SshHosts, unavailable, wait_for_ssh
+from tests.sshd import (
+    SSHD,
+    AsyncsshServer,
+    SshHost,
+    SshHosts,
+    free_port,
+    unavailable,
+    wait_for_ssh,
+)
 
 BOUND_S = 20
 
@@ -158,11 +165,6 @@ def own_sshd(folder: SshHosts, settings: str, *names: str) -> Iterator[SshHost]:
         yield host
     finally:
         folder.stop()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 @pytest.fixture(scope="session")

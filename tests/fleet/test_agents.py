@@ -41,8 +41,7 @@ async def agents() -> AsyncIterator[Reaching]:
 async def test_a_relay_that_is_killed_is_replaced_and_the_agent_taken_over(
     agents: Reaching, openssh_hosts: SshHosts
 ) -> None:
-    agents.configure(ssh_config=str(openssh_hosts.config))
-    host = await agents.end(agents.begin(Host("ssh1", gpus=())))
+    host = await agents.over(openssh_hosts)
     listener = agents.listeners["ssh1"]
     agent = host.facts.agent_pid
     for pid in processes_of(agents.settings.cluster_id):
@@ -56,11 +55,9 @@ async def test_a_relay_that_is_killed_is_replaced_and_the_agent_taken_over(
 async def test_a_host_that_is_off_the_network_for_less_than_its_lease_is_taken_over(
     agents: Reaching, namespace_hosts: Namespaces
 ) -> None:
-    agents.configure(
-        ssh_config=str(namespace_hosts.config), silence_s=1.0, ping_interval_s=0.3, lease_s=20.0
-    )
+    agents.configure(silence_s=1.0, ping_interval_s=0.3, lease_s=20.0)
     cut = namespace_hosts.hosts[1]
-    host = await agents.end(agents.begin(Host(cut.name, gpus=())))
+    host = await agents.over(namespace_hosts, cut.name)
     listener = agents.listeners[cut.name]
     agent = host.facts.agent_pid
     namespace_hosts.cut(cut)

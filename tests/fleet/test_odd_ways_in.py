@@ -17,6 +17,7 @@ from tests.fleet.conftest import Reach, Reaching, own_sshd
 from tests.sshd import AsyncsshServer, SshHosts
 
 Start = Callable[..., AsyncsshServer]
+HOST = Host("ssh1", gpus=(), python=sys.executable)
 
 
 def login_shell(folder: Path, text: str) -> tuple[str, ...]:
@@ -25,10 +26,6 @@ def login_shell(folder: Path, text: str) -> tuple[str, ...]:
     path.write_text(f'#!/bin/bash\n{text}\nexec /bin/bash "$@"\n')
     path.chmod(0o755)
     return (str(path),)
-
-
-def cpu_host(name: str, **options: object) -> Host:
-    return Host(name, gpus=(), **options)
 
 
 @pytest.mark.parametrize(
@@ -165,7 +162,7 @@ async def test_round_trips_of_two_seconds_keep_no_host_away(
     start_asyncssh("ssh1")
     ssh_folder.config.write_text(through_slow(ssh_folder, 1.0))
     reaching.configure(ssh_config=str(ssh_folder.config))
-    host = await reaching.end(reaching.begin(cpu_host("ssh1", python=sys.executable)), bound_s=110)
+    host = await reaching.end(reaching.begin(HOST), bound_s=110)
     assert (host.state, host.status.reason) == (S.READY, "")
 
 
@@ -181,7 +178,7 @@ async def test_a_slow_link_brings_the_agent_all_the_same(
     reaching.configure(ssh_config=str(ssh_folder.config), stage_timeout_s=4.0)
     sent_s = len(reaching.shared_pack.data) / BYTES_PER_S
     assert sent_s > reaching.settings.stage_timeout_s
-    host = await reaching.end(reaching.begin(cpu_host("ssh1", python=sys.executable)), bound_s=60)
+    host = await reaching.end(reaching.begin(HOST), bound_s=60)
     assert (host.state, host.status.reason) == (S.READY, "")
 
 
@@ -192,7 +189,7 @@ async def test_a_host_whose_login_shell_takes_its_time_says_that_it_is_waited_fo
     waits = f"until [ -e {go} ]; do sleep 0.1; done"
     start_asyncssh("ssh1", shell=login_shell(ssh_folder.folder, waits))
     reaching.configure(ssh_config=str(ssh_folder.config))
-    host = reaching.begin(cpu_host("ssh1", python=sys.executable))
+    host = reaching.begin(HOST)
     listener = reaching.listeners["ssh1"]
     await listener.until(lambda: host.status.reason == "waiting for its login shell")
     go.touch()

@@ -21,15 +21,11 @@ from gputui.fleet.ssh.connection import ControlMaster
 from gputui.fleet.stages import Question, Stages
 from gputui.model.hosts import Host
 from gputui.model.snapshot import HostState as S
-from tests.fleet.conftest import Reach, Reaching, free_port, own_sshd
-from tests.sshd import AsyncsshServer, SshHosts
+from tests.fleet.conftest import Reach, Reaching, own_sshd
+from tests.sshd import AsyncsshServer, SshHosts, free_port
 
 Start = Callable[..., AsyncsshServer]
 SHIM = b"#!/bin/sh\necho 'pyenv: python3.9: command not found' >&2\nexit 127\n"
-
-
-def cpu_host(name: str, **options: object) -> Host:
-    return Host(name, gpus=(), **options)
 
 
 async def test_hosts_of_openssh_become_ready_all_at_once(
@@ -143,7 +139,7 @@ async def test_a_server_that_waits_for_no_person_is_connected_to_again(
     with own_sshd(ssh_folder, "LoginGraceTime 4\n", "ssh1"):
         ssh_folder.known_hosts.write_text("")
         reaching.configure(ssh_config=str(ssh_folder.config))
-        host = reaching.begin(cpu_host("ssh1"))
+        host = reaching.begin(Host("ssh1", gpus=()))
         sshd = psutil.Process(ssh_folder.processes[-1].pid)
         questions = []
 
@@ -170,7 +166,7 @@ async def test_a_host_is_reached_through_a_connection_that_the_users_ssh_holds(
         section = f"Host ssh1\n  HostName nowhere.invalid\n  ControlPath {tmp_path}/master\n"
         config.write_text(section)
         reaching.configure(ssh_config=str(config))
-        host = await reaching.end(reaching.begin(cpu_host("ssh1")))
+        host = await reaching.end(reaching.begin(Host("ssh1", gpus=())))
         assert (host.status.reason, host.far_address) == ("", first.address)
         reached = ControlMaster(f"{tmp_path}/master", ("-F", str(config), "ssh1"))
         port = await reached.forward_port(second.address, second.port)
@@ -221,13 +217,13 @@ async def test_a_host_that_connects_to_ports_here_without_end_is_refused_more_th
 
 
 async def test_a_name_that_does_not_resolve(reaching: Reaching) -> None:
-    host = await reaching.end(reaching.begin(cpu_host("no-such-host.invalid")))
+    host = await reaching.end(reaching.begin(Host("no-such-host.invalid", gpus=())))
     assert host.status.failed_stage == "resolving"
     assert "no-such-host.invalid does not resolve" in host.status.reason
 
 
 async def test_a_port_that_refuses(reaching: Reaching) -> None:
-    host = await reaching.end(reaching.begin(cpu_host("127.0.0.1", port=free_port())))
+    host = await reaching.end(reaching.begin(Host("127.0.0.1", gpus=(), port=free_port())))
     assert host.status.failed_stage == "connecting"
     assert "refuses the connection" in host.status.reason
     assert "host:port" in host.status.hint
@@ -239,7 +235,7 @@ async def test_a_host_that_accepts_and_says_nothing_is_refused_in_its_bound(
     reaching.hurry(monkeypatch, "said nothing as an SSH server", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        host = await reaching.end(reaching.begin(cpu_host("127.0.0.1", port=port)))
+        host = await reaching.end(reaching.begin(Host("127.0.0.1", gpus=(), port=port)))
     assert host.status.failed_stage == "authenticating"
     assert "said nothing as an SSH server" in host.status.reason
 
@@ -253,7 +249,7 @@ async def test_what_answers_is_not_ssh(reaching: Reaching) -> None:
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     async with server:
-        host = await reaching.end(reaching.begin(cpu_host("127.0.0.1", port=port)))
+        host = await reaching.end(reaching.begin(Host("127.0.0.1", gpus=(), port=port)))
     assert host.status.failed_stage == "authenticating"
     assert re.search("SSH server|before the login", host.status.reason)
 
