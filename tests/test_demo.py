@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from gputui.demo.cluster import Demo
+from gputui.errors import HeadError
 from gputui.model.snapshot import HostState, RunState, Snapshot, WorkerState
 from gputui.protocol.frontend import (
     AddWorkers,
@@ -178,6 +179,12 @@ def test_every_alarm_can_be_seen_in_the_first_five_minutes() -> None:
     parked = [w for w in one.snapshot.workers if w.state is WorkerState.CRASH_LOOP]
     assert "Xid" in parked[0].reason
     one.close()
+
+
+def test_a_run_that_cannot_be_is_refused_with_a_reason(calm: Timelapse) -> None:
+    for preset, parameters in (("no-such-preset", ()), ("svd", (("rows", "0"),))):
+        with pytest.raises(HeadError, match=r"no-such-preset|rows"):
+            calm.request(StartRun(1, preset, parameters))
 
 
 def test_log_lines_come_only_to_those_who_asked(calm: Timelapse) -> None:
