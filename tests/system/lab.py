@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.system.conftest import Command
+from tests.system.conftest import Command, a_command
 
 HERE = "localhost gpus=none workers=2 nthreads=1 memory=1GiB"
 
@@ -17,21 +17,9 @@ HERE = "localhost gpus=none workers=2 nthreads=1 memory=1GiB"
 @pytest.fixture(scope="module")
 def running_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
     """The command, with folders of its own, beside a running cluster called lab."""
-    folder = tmp_path_factory.mktemp("lab")
-    for name in ("state", "run"):
-        (folder / name).mkdir(mode=0o700)
-    env = {
-        "XDG_STATE_HOME": str(folder / "state"),
-        "XDG_RUNTIME_DIR": str(folder / "run"),
-        "XDG_CACHE_HOME": str(folder.parent / "cache"),
-        "GPUTUI_TEST": str(folder),
-    }
-    command = Command(folder, runtime=folder / "run", env=env)
-    command.ok("up", HERE, "--name", "lab")
-    yield command
-    command.end()
-    command.end_clusters()
-    command.assert_nothing_left()
+    with a_command(tmp_path_factory.mktemp("lab")) as command:
+        command.ok("up", HERE, "--name", "lab")
+        yield command
 
 
 def last_run(command: Command) -> Any:

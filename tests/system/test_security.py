@@ -21,7 +21,6 @@ from gputui.protocol.frontend import Attached
 from tests.processes import processes_of
 from tests.sshd import Namespaces
 from tests.system.conftest import Command, a_command
-from tests.system.lab import preset
 from tests.system.parts import listening, parts_of
 
 HOST = "localhost gpus=none workers=2 nthreads=1 memory=512MiB"
@@ -183,20 +182,6 @@ def tells(data: bytes, cluster: Live) -> bool:
     """Return whether this has the cluster's key, or any."""
     secret = cluster.attached.credentials.key_pem.splitlines()[1].encode()
     return secret in data or b"PRIVATE KEY" in data
-
-
-@pytest.mark.long
-def test_what_a_task_prints_reaches_no_result_and_fills_no_log(gputui: Command) -> None:
-    code = (
-        "def compute(job):\n    return Outcome({'x': job.results([job.submit(shout)])[0]})\n"
-        "def shout():\n"
-        "    for _ in range(1000):\n        print(('x' * 99 + '\\n') * 1000, end='')\n"
-        "    print('[\"Shutdown\", 0]')\n    return 7"
-    )
-    printed = gputui.json(HOST, "--run", preset(gputui, code))
-    assert (printed["result"], printed["restarts"]) == ({"x": 7}, 0)
-    kept = [path.stat().st_size for path in gputui.folder.rglob("*") if path.is_file()]
-    assert sum(kept) < 10 * 2**20
 
 
 def test_the_way_to_this_users_ssh_keys_is_not_in_the_schedulers_environment(cluster: Live) -> None:
