@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import pytest
 
@@ -55,12 +55,6 @@ def hold(uuids, seconds):
 if __name__ == "__main__":
     import signal, sys
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    if len(sys.argv) > 2:
-        claim = os.open(sys.argv[2], os.O_RDONLY)
-        try:
-            fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            sys.exit(3)
     hold(os.environ["CUDA_VISIBLE_DEVICES"].split(","), float(sys.argv[1]))
 """
 SCRIPT = """
@@ -176,8 +170,8 @@ class Person:
         """Do something at random."""
         self.go_on()
         self.look()
-        begin = (self.claim, self.claim, self.program, self.program, self.cluster, self.outsider)
-        disturb = (self.signal, self.signal, self.kill_part, self.stop, self.release)
+        begin = (self.claim, self.claim, self.program, self.program, self.cluster)
+        disturb = (self.interrupt, self.interrupt, self.kill_part, self.stop, self.release)
         ways = disturb if len(self.doing) >= MOST_AT_ONCE else (*begin, *disturb)
         way = self.choose.choice(ways)
         self.done[way.__name__] += 1
@@ -209,18 +203,7 @@ class Person:
         words = ("--run", str(script), "--name", name, "--gpus", self.count(), *self.wait())
         self.begin("cluster", self.hosts(), *words)
 
-    def outsider(self) -> None:
-        """Hold a GPU without gputui, by the documented convention."""
-        box = self.choose.choice(self.boxes)
-        uuid = f"GPU-{box}-{self.choose.randrange(BOXES[box])}"
-        file = self.town.claims(box) / f"{uuid}.lock"
-        if file.exists():
-            hold = (sys.executable, str(self.town.folder / "hold.py"), "5", str(file))
-            words, env = (*self.command.before, *hold), {"CUDA_VISIBLE_DEVICES": uuid}
-            process = self.command.start_other(*words, env=env, **self.pipes())
-            self.started("outsider", process, True)
-
-    def signal(self) -> None:
+    def interrupt(self) -> None:
         """Interrupt or kill a command."""
         if self.doing:
             each = self.choose.choice(self.doing)
@@ -276,18 +259,12 @@ class Person:
                 found += [pid] * (part_of(pid) == part)
         return found
 
-    def pipes(self) -> dict[str, Any]:
-        self._errors = self.command.folder / f"errors{len(self.command.started)}.txt"
-        self._descriptor = os.open(self._errors, os.O_WRONLY | os.O_CREAT)
-        return {"stderr": self._descriptor, "process_group": 0}
-
     def begin(self, what: str, *words: str, by: bool = True) -> None:
-        self.started(what, self.command.start(*words, **self.pipes()), by)
-
-    def started(self, what: str, process: "subprocess.Popen[str]", by: bool) -> None:
+        errors = self.command.folder / f"errors{len(self.command.started)}.txt"
+        with errors.open("w") as file:
+            process = self.command.start(*words, stderr=file, process_group=0)
         os.set_blocking(process.stdout.fileno(), False)
-        os.close(self._descriptor)
-        self.doing.append(Doing(what, process, self._errors, by))
+        self.doing.append(Doing(what, process, errors, by))
 
     def look(self) -> None:
         """Lock the ledger for what was claimed; see what has ended, and how."""
