@@ -9,7 +9,6 @@ import pytest
 from tests.system.conftest import Command
 
 ONE = "localhost gpus=none workers=1 nthreads=1 memory=512MiB"
-PYTHONPATH = os.environ.get("PYTHONPATH", "")
 SMALL = ("--run", "random-sum", "-p", "size=100", "--quiet")
 
 
@@ -46,16 +45,6 @@ def test_a_dashboard_port_that_cannot_be_had_is_refused_before_anything_starts(
     assert (done.returncode, done.stdout) == (2, "")
     assert f"--dashboard {port}: {why}; name another one, or 0 for any" in done.stderr
     assert gputui.files() == []
-
-
-def test_a_dashboard_without_bokeh_is_refused_before_anything_starts(gputui: Command) -> None:
-    (gputui.folder / "sitecustomize.py").write_text("import sys\nsys.modules['bokeh'] = None\n")
-    gputui.env["PYTHONPATH"] = os.pathsep.join(filter(None, (str(gputui.folder), PYTHONPATH)))
-    for command in ("up",), SMALL:
-        done = gputui(*command, "--dashboard", "0")
-        assert (done.returncode, done.stdout) == (2, "")
-        assert "--dashboard needs bokeh: pip install 'gputui[report]'" in done.stderr
-        assert gputui.files() == []
 
 
 @pytest.mark.parametrize(
