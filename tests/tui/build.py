@@ -1,5 +1,6 @@
 """Snapshots made by hand, for tests of what the screen thinks."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +18,11 @@ from gputui.model.snapshot import (
 
 GIB = 2**30
 EPOCH = 1_700_000_000.0
+
+
+def texts(lines: Iterable[Iterable[tuple[str, str]]]) -> list[str]:
+    """Return the texts of lines, each made of texts and their roles."""
+    return ["".join(text for text, _ in line) for line in lines]
 
 
 def device(number: int = 0, host: str = "h", **readings: Any) -> DeviceReading:

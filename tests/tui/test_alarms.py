@@ -18,7 +18,7 @@ from gputui.model.snapshot import (
 from gputui.tui.rendering import whole_fields
 from gputui.tui.watched import Watched
 from gputui.tui.widgets.bars import status_line, trouble_lines
-from tests.tui.build import EPOCH, GIB, device, host, snapshot, worker
+from tests.tui.build import EPOCH, GIB, device, host, snapshot, texts, worker
 
 TWO = host("h", device(0), device(1))
 SILENT, WRONG = HostState.SILENT, AlarmKind.WRONG_DEVICE
@@ -113,7 +113,7 @@ def test_a_scheduler_that_died_comes_before_the_workers_that_it_took_along() -> 
     again = replace(here, scheduler=SchedulerStatus(SchedulerState.STARTING))
     watched = Watched()
     watched.take(again)
-    first, second = text(trouble_lines(watched, 100, 2))
+    first, second = texts(trouble_lines(watched, 100, 2))
     assert first.startswith(" ✖ scheduler  scheduler lost")
     assert second.startswith(" ✖ h:gpu0  worker crashed")
     assert kinds(Alarms(), replace(again, state=ClusterState.STARTING)) == [AlarmKind.CRASHED]
@@ -123,10 +123,6 @@ def test_a_cluster_with_a_failed_host_is_not_green() -> None:
     failed = host("b", state=HostState.FAILED)
     found = status(snapshot(host("a", device(0, "a")), failed, workers=(worker(0, "a"),)))
     assert ("  ● running", "") in found
-
-
-def text(lines: object) -> list[str]:
-    return ["".join(part for part, _ in line) for line in lines]  # type: ignore[attr-defined]
 
 
 def test_trouble_is_said_under_the_status_worst_first_with_what_to_press() -> None:
@@ -139,11 +135,11 @@ def test_trouble_is_said_under_the_status_worst_first_with_what_to_press() -> No
     for sequence, at in enumerate((0, 6)):
         seen = snapshot(hot, *failed, workers=(worker(0, "a"),), at=EPOCH + at)
         watched.take(replace(seen, sequence=sequence + 1))
-    first, second = text(trouble_lines(watched, 100, 3))
+    first, second = texts(trouble_lines(watched, 100, 3))
     assert first.startswith(" ✖ b0 and 2 more  host failed: connection refused on port 22")
     assert first.endswith("r retries")
     assert second.startswith(" ▲ a:gpu0  throttled to 1267 MHz for 6s")
-    assert text(trouble_lines(watched, 100, 1))[0].endswith("+1 more  ! lists all")
+    assert texts(trouble_lines(watched, 100, 1))[0].endswith("+1 more  ! lists all")
 
 
 def test_trouble_that_is_over_is_not_said_to_last() -> None:
@@ -151,5 +147,5 @@ def test_trouble_that_is_over_is_not_said_to_last() -> None:
     for at, state in enumerate((WorkerState.SILENT, WorkerState.SILENT, WorkerState.IDLE)):
         seen = snapshot(host("h", device()), workers=(worker(state=state),), at=EPOCH + 2 * at)
         watched.take(replace(seen, sequence=at + 1))
-        (line,) = text(trouble_lines(watched, 100, 3))
+        (line,) = texts(trouble_lines(watched, 100, 3))
         assert ("for 2s" in line) == (at == 1) and ("until 2s ago" in line) == (at == 2)

@@ -7,6 +7,7 @@ import pytest
 from gputui.presets import Figure
 from gputui.presets.definition import figure_of
 from gputui.tui.rendering.figures import figure_lines, figure_text
+from tests.tui.build import texts
 
 
 def test_the_figure_of_a_run_is_the_one_that_its_preset_made() -> None:
@@ -45,19 +46,18 @@ FIGURES = (
 @pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: figure.title[:12])
 @pytest.mark.parametrize("size", [(8, 2), (40, 5), (40, 10), (76, 20), (120, 40)])
 def test_a_figure_stays_within_its_size(figure: Figure, size: tuple[int, int]) -> None:
-    lines = texts(figure, *size)
+    lines = drawn(figure, *size)
     assert len(lines) <= size[1]
     assert all(len(line) <= size[0] for line in lines)
 
 
-def texts(figure: Figure, width: int, height: int) -> list[str]:
-    lines = figure_lines(figure, width, height)
-    return ["".join(text for text, _ in line) for line in lines]
+def drawn(figure: Figure, width: int, height: int) -> list[str]:
+    return texts(figure_lines(figure, width, height))
 
 
 def test_values_that_fall_far_stand_on_an_axis_of_powers() -> None:
     values = tuple(10.0**-n for n in range(9))
-    lines = texts(Figure("line", "s", x=tuple(range(9)), y=values, logarithmic=True), 60, 20)
+    lines = drawn(Figure("line", "s", x=tuple(range(9)), y=values, logarithmic=True), 60, 20)
     named = [line.split()[0] for line in lines if "┤" in line]
     assert named[0] == "1e0" and named[-1] == "1e-8"
     rows = [n for n, line in enumerate(lines) if set(line) & set(map(chr, range(0x2801, 0x2900)))]
@@ -66,7 +66,7 @@ def test_values_that_fall_far_stand_on_an_axis_of_powers() -> None:
 
 def test_bars_have_labels_numbers_and_a_unit() -> None:
     figure = Figure("bar", "speed", "numbers/s", labels=("CPU", "GPU"), y=(1e9, 5e11))
-    title, first, second = texts(figure, 60, 8)
+    title, first, second = drawn(figure, 60, 8)
     assert title.split() == ["speed", "numbers/s"]
     assert first.startswith("CPU ") and first.endswith(" 1e+09")
     assert second.count("█") > 40
@@ -74,12 +74,12 @@ def test_bars_have_labels_numbers_and_a_unit() -> None:
 
 def test_a_matrix_has_a_scale_its_labels_and_its_numbers() -> None:
     figure = Figure("heat", "GB/s", labels=("a", "b"), matrix=((None, 12.5), (48.0, None)))
-    lines = texts(figure, 60, 12)
+    lines = drawn(figure, 60, 12)
     assert lines[1].split() == ["a", "b"]
     assert "12.5" in lines[2] and "48" in lines[3]
     assert lines[-1].split() == ["12.5", "▇" * 24, "48"]
     flat = figure_lines(figure, 60, 12, flat=True)
-    assert "▁▁▁▂▂▂" in "".join(text for text, _ in flat[-1]), "heights speak without colour"
+    assert "▁▁▁▂▂▂" in texts(flat)[-1], "heights speak without colour"
 
 
 def test_a_figure_that_cannot_be_drawn_says_so_in_a_terminal() -> None:

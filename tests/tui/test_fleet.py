@@ -17,7 +17,7 @@ from gputui.tui.preferences import Preferences, load, save
 from gputui.tui.rendering.fleet import Look, Selection
 from gputui.tui.watched import Watched
 from gputui.tui.widgets import bars
-from tests.tui.build import EPOCH, GIB, device, host, snapshot, worker
+from tests.tui.build import EPOCH, GIB, device, host, snapshot, texts, worker
 from tests.tui.still import Step, Still
 
 
@@ -90,7 +90,7 @@ WALKS: dict[str, tuple[Snapshot, *tuple[Step, ...]]] = {
     ),
     "enter on a CPU worker leads to its process and log": (
         on_cpus(pid=41),
-        ("", "cpu0"),
+        ("", "cpu0", "CPU, 2 MIN"),
         ("j enter", "41", "ours", "worker h:cpu0"),
         ("enter", "h:cpu0 · 0 lines"),
     ),
@@ -302,8 +302,7 @@ def test_alarms_beyond_the_list_of_outliers_are_counted_and_reached() -> None:
     watched.take(snapshot(host("h", *lost)))
     selection = Selection()
     selection.take(Look(watched))
-    lines = ["".join(text for text, _ in line) for line in selection.outlier_lines()]
-    assert lines[-1] == "+9 more  o reaches all"
+    assert texts(selection.outlier_lines())[-1] == "+9 more  o reaches all"
     key, seen_keys = None, set()
     for _ in range(20):
         key = selection.outlier_after(key)

@@ -16,21 +16,21 @@ from gputui.model.series import (
     of_device,
     of_host,
 )
-from gputui.model.snapshot import WorkerState
+from gputui.model.snapshot import RunState, RunStatus
 from gputui.protocol.frontend import ToFrontend
 from gputui.protocol.typed_codec import decode, encode
 from gputui.tui.rendering.format import NO_DOTS
-from gputui.tui.watched import Watched
+from gputui.tui.rendering.work import RunRow, fleet_lines
+from gputui.tui.watched import FINE_KEPT, Watched
 from gputui.tui.widgets.bars import totals_line
 from tests.series import ScreensHistory, packed
-from tests.tui.build import EPOCH, device, host, snapshot, worker
-from tests.tui.still import Still
+from tests.tui.build import EPOCH, device, host, snapshot, texts, worker
 
 UTIL = Metric.UTILIZATION
 
 
 def gpu(uuid: str, util: float | None) -> DeviceReading:
-    return DeviceReading(uuid, "0", "A100", utilization_percent=util)
+    return DeviceReading(uuid, "0", "A100", 80, 40, utilization_percent=util)
 
 
 def filled(*percents: float | None) -> ScreensHistory:
@@ -164,11 +164,27 @@ def test_a_young_graph_of_the_fleet_begins_at_the_left_and_none_touches_the_next
         assert NO_DOTS not in cells and after == "  "
 
 
-async def test_the_history_of_a_row_says_of_what_it_is_and_how_long() -> None:
-    on_cpus = worker(state=WorkerState.BUSY, device_uuid=None, seen_device_uuid=None)
-    for cluster, title in (
-        (snapshot(host("h", device()), workers=(worker(),)), "UTIL, 2 MIN"),
-        (snapshot(host("h"), workers=(on_cpus,)), "CPU, 2 MIN"),
-    ):
-        async with Still(cluster).showing(size=(160, 24)) as on:
-            await on.sees(title)
+def of_a_run(history: ScreensHistory, began_s: float, ended_s: float) -> list[str]:
+    """Return what is shown of the GPUs during a run that began and ended so many seconds ago."""
+    watched = Watched(snapshot())
+    watched.history = history
+    run = RunStatus("r", "svd", (), RunState.DONE, EPOCH - began_s, EPOCH - ended_s)
+    return texts(fleet_lines(watched, RunRow.at(run, EPOCH), 60))
+
+
+def test_a_run_is_shown_with_what_the_gpus_did_meanwhile() -> None:
+    history = filled(90, 90, 20, 40, 60, 90, 90)
+    assert history.together(UTIL, 5, 2) == [20, 40, 60]
+    title, *lines = of_a_run(history, 5, 2)
+    assert "UTIL 40 % on average" in title + "".join(lines)
+    assert {*map(len, lines)} == {60}
+
+
+def test_what_was_not_read_of_a_run_is_missing_not_zero() -> None:
+    assert filled(40, 40).together(UTIL, 4, 0) == [None, None, 40, 40]
+    assert of_a_run(filled(40, 40, 40, 40), 9000, 8000) == []
+
+
+def test_a_long_run_is_shown_by_ten_seconds() -> None:
+    values = filled(*([50.0] * (FINE_KEPT + 60))).together(UTIL, FINE_KEPT + 60, 0)
+    assert values == [50] * ((FINE_KEPT + 60) // MEAN_OF)

@@ -1,9 +1,11 @@
 """Running, looking at what came of it, and running again, on the screen."""
 
+import contextlib
 import json
 import re
 import threading
 import time
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +23,7 @@ from gputui.runs.text import differences, text
 from gputui.tui.app import recorded_runs
 from gputui.tui.rendering.work import RunRow, result_lines, run_lines
 from gputui.tui.views import runs_view
-from tests.tui.build import EPOCH, device, host, snapshot, worker
+from tests.tui.build import EPOCH, device, host, snapshot, texts, worker
 from tests.tui.still import Still
 
 WHY = "svd failed: ValueError: " + "a reason that no line of a terminal holds, " * 3 + "the end"
@@ -44,17 +46,19 @@ def cluster(*runs: RunStatus, sequence: int = 1) -> Snapshot:
     return snapshot(here, workers=(worker(0), worker(1)), runs=runs, sequence=sequence)
 
 
-async def on_runs(on: Still) -> None:
-    await on.sees("h:gpu0")
-    await on.press("6", "svd-1")
+@contextlib.asynccontextmanager
+async def on_runs(on: Still, size: tuple[int, int] = (120, 40)) -> AsyncIterator[Still]:
+    """Show the runs."""
+    async with on.showing("h:gpu0", size=size):
+        await on.press("6", "svd-1")
+        yield on
 
 
 async def test_a_long_page_next_to_the_list_is_not_cut_by_its_scrollbar() -> None:
     why = "".join(f"{number:04}" for number in range(1000))
-    async with Still(cluster(run(1, RunState.FAILED, failure=Failure("RunError", why)))).showing(
-        size=(200, 40)
+    async with on_runs(
+        Still(cluster(run(1, RunState.FAILED, failure=Failure("RunError", why)))), size=(200, 40)
     ) as on:
-        await on_runs(on)
         await on.sees(why[:60])
         page = [line.rpartition("│")[2] for line in on.text.splitlines()]
         assert why[:1000] in "".join(re.findall(r"\d{40,}", "\n".join(page)))
@@ -63,8 +67,7 @@ async def test_a_long_page_next_to_the_list_is_not_cut_by_its_scrollbar() -> Non
 async def test_one_key_repeats_a_run_and_the_new_one_is_selected_and_shown() -> None:
     on = Still(cluster(run()))
     on.link.reply = Done(0, "svd-2")
-    async with on.showing(size=(120, 40)):
-        await on_runs(on)
+    async with on_runs(on):
         await on.press("r", then=lambda: on.link.asked == [StartRun(0, "svd", SVD, cwd=HERE)])
         newer = run(2, RunState.RUNNING, ended_at=None, done=3)
         on.link.put(SnapshotTaken(cluster(run(), newer, sequence=2)))
@@ -76,8 +79,7 @@ async def test_a_run_is_repeated_edited_and_copied_with_its_backend() -> None:
     on = Still(cluster(run(backend="numpy")))
     asked = StartRun(0, "svd", SVD, "numpy", HERE)
     command = "--run svd -p rows=20000 -p cols=10 --backend numpy"
-    async with on.showing(size=(120, 40)):
-        await on_runs(on)
+    async with on_runs(on):
         await on.press("y", command)
         await on.press("r", then=lambda: on.link.asked == [asked])
         await on.press("e", command)
@@ -90,8 +92,7 @@ async def test_a_program_is_run_again_in_its_folder_and_edited_with_all_its_opti
     typed = (("gpus", "2"), ("per", "gpu"), ("arguments", "python 'my train.py'"))
     on = Still(cluster(replace(run(), preset="exec:python", parameters=typed, cwd="/data")))
     asked = StartRun(0, "exec:python", typed, cwd="/data")
-    async with on.showing(size=(120, 40)):
-        await on_runs(on)
+    async with on_runs(on):
         await on.press("r", then=lambda: on.link.asked == [asked])
         await on.press("e", "exec --cwd=/data --gpus=2 --per=gpu -- python 'my train.py'")
         await on.pilot.press("enter")
@@ -114,8 +115,7 @@ async def test_a_scripts_run_is_copied_as_it_can_be_run_and_says_why_it_cannot_b
 
 
 async def test_a_runs_page_shows_its_parameters_and_defaults_and_its_name_whole() -> None:
-    async with Still(cluster(SCRIPT, run())).showing(size=(100, 30)) as on:
-        await on_runs(on)
+    async with on_runs(Still(cluster(SCRIPT, run())), size=(100, 30)) as on:
         await on.sees("PARAMETERS", " train.py ", "rows=20000 cols=10")
         await on.press("g", "by default: chunk_rows=auto", "seed=0")
 
@@ -129,8 +129,7 @@ async def test_a_form_remembers_what_its_preset_was_run_with_over_sessions(tmp_p
 
 
 async def test_a_failed_runs_page_has_its_error_whole_and_y_copies_how_to_run_it_again() -> None:
-    async with Still(cluster(FAILED)).showing(size=(80, 40)) as on:
-        await on_runs(on)
+    async with on_runs(Still(cluster(FAILED)), size=(80, 40)) as on:
         await on.sees("svd failed: ValueError: ", "the end")
         await on.press("y", "gputui --attach lab --run svd -p rows=20000 -p cols=10")
         assert "100%" not in on.text and "in computing" in on.text
@@ -173,9 +172,7 @@ def test_a_log_has_the_traceback_and_whose_worker_said_what(
     assert failure.traceback[-1] == "ValueError: inside a task"
     assert any("test_runs_view.py" in line for line in failure.traceback)
     assert any("traceback | ValueError" in line for line in log_tail(status.id))
-    text = "\n".join(
-        "".join(part for part, _ in line) for line in run_lines(RunRow.at(status, time.time()), 60)
-    )
+    text = "\n".join(texts(run_lines(RunRow.at(status, time.time()), 60)))
     assert "computing 0.0 s" in text and "last log lines of h:gpu1" in text
     assert all(len(line) <= 60 for line in text.splitlines()[1:])
     assert recorded()[0].elapsed_s == pytest.approx(RunRow.at(status, 0.0).took_s)
@@ -215,7 +212,7 @@ def test_a_result_is_shown_as_the_command_prints_it() -> None:
     result = {"sum": 1.1e9, "numbers_per_s": 90112099.3, "sigma": [3164.61, 133.138]}
     units = {"numbers_per_s": "/s"}
     lines = result_lines(json.dumps({"result": result, "units": units}), 80)
-    assert "\n".join("".join(part for part, _ in line) for line in lines) == text(result, units)
+    assert "\n".join(texts(lines)) == text(result, units)
 
 
 @pytest.mark.parametrize("given", ["", "no JSON", "[]", '{"result": 3}', '{"result": {}}', "{}"])
@@ -226,9 +223,8 @@ def test_a_result_that_is_none_is_no_lines(given: str) -> None:
 def test_no_line_of_a_result_is_wider_than_the_page_or_harms_the_terminal() -> None:
     rows = [{"worker": "gpu-a:gpu0", "uuid": "GPU-" + "0" * 60, "note\x1b[31m": "\x07"}]
     lines = result_lines(json.dumps({"result": {"rows": rows, "long": "x " * 90}}), 40)
-    texts = ["".join(part for part, _ in line) for line in lines]
-    assert max(map(len, texts)) <= 40
-    assert not {"\x1b", "\x07"} & set("".join(texts))
+    assert max(map(len, texts(lines))) <= 40
+    assert not {"\x1b", "\x07"} & set("".join(texts(lines)))
 
 
 async def test_a_look_at_earlier_runs_does_not_end_the_reading_of_a_log(
@@ -241,8 +237,7 @@ async def test_a_look_at_earlier_runs_does_not_end_the_reading_of_a_log(
         return (f"the log of {id}",)
 
     monkeypatch.setattr(runs_view, "log_tail", tail)
-    async with Still(cluster(FAILED)).showing(size=(120, 40)) as on:
-        await on_runs(on)
+    async with on_runs(Still(cluster(FAILED))) as on:
         on.app.visited["runs"]._look_back()
         await on.pilot.pause()
         waits.set()
@@ -256,10 +251,7 @@ async def test_a_run_that_ends_is_told_to_a_person_who_looks_elsewhere(
     written: list[str] = []
     monkeypatch.setattr(HeadlessDriver, "write", lambda self, data: written.append(data))
     monkeypatch.setenv("TERM", "xterm-kitty")
-    async with Still(cluster(run(state=RunState.RUNNING, ended_at=None))).showing(
-        size=(120, 40)
-    ) as on:
-        await on_runs(on)
+    async with on_runs(Still(cluster(run(state=RunState.RUNNING, ended_at=None)))) as on:
         on.app.post_message(AppBlur() if away else AppFocus())
         await on.until(lambda: on.app.app_focus is not away)
         on.link.put(SnapshotTaken(cluster(run(summary="0.3 s"), sequence=2)))
@@ -292,8 +284,7 @@ async def test_two_marked_runs_are_compared_side_by_side() -> None:
 
 async def test_a_runs_page_says_what_it_took() -> None:
     used = Usage(60.0, 2, 0.03, energy_wh=12.5, device_memory_peak_bytes=130 * 2**30)
-    async with Still(cluster(run(usage=used))).showing(size=(120, 40)) as on:
-        await on_runs(on)
+    async with on_runs(Still(cluster(run(usage=used)))) as on:
         await on.sees("130 GiB at most on one GPU", "12.5 Wh", "2, for 0.03 GPU hours")
 
 

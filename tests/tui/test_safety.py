@@ -1,5 +1,7 @@
 """Nothing is done by accident: dialogs stand at once, name what is lost, have a safe default."""
 
+import contextlib
+from collections.abc import AsyncIterator
 from dataclasses import replace
 
 from textual.events import Key
@@ -50,24 +52,24 @@ def typed(line: str) -> list[str]:
     return ["colon", *line[1:], "enter"] if line.startswith(":") else [line]
 
 
-async def on_gpu(on: Still, name: str = "h:gpu0") -> None:
-    """Put the cursor on a GPU."""
-    await on.sees(name)
-    await on.app.show_view("fleet", name)
-    await on.until(lambda: on.app.view and on.app.view.targets() == (name,))
+@contextlib.asynccontextmanager
+async def on_gpu(on: Still) -> AsyncIterator[Still]:
+    """Show a screen whose cursor is on a GPU."""
+    async with on.showing("h:gpu0", size=(100, 30)):
+        await on.app.show_view("fleet", "h:gpu0")
+        await on.until(lambda: on.app.view and on.app.view.targets() == ("h:gpu0",))
+        yield on
 
 
 async def test_a_dialog_stands_before_its_preview_has_come() -> None:
-    async with slow().showing(size=(100, 30)) as on:
-        await on_gpu(on)
+    async with on_gpu(slow()) as on:
         await on.press("x", "Retire h:gpu0", "…", "[n] no")
         on.link.answers.set()
         await on.sees("stop 1: h:gpu0", "1 task running: matmul; computed again", "this and")
 
 
 async def test_two_keys_typed_together_restart_a_worker_and_copy_no_name() -> None:
-    async with Still(cluster()).showing(size=(100, 30)) as on:
-        await on_gpu(on)
+    async with on_gpu(Still(cluster())) as on:
         on.app.copy_to_clipboard = on.copied.append  # type: ignore[method-assign]
         type_ahead(on, "Ry")
         await on.until(lambda: on.link.asked == [Restart(0, ("h:gpu0",))])
@@ -75,8 +77,7 @@ async def test_two_keys_typed_together_restart_a_worker_and_copy_no_name() -> No
 
 
 async def test_three_minuses_typed_together_are_one_dialog_for_three_workers_fewer() -> None:
-    async with slow().showing(size=(100, 30)) as on:
-        await on_gpu(on)
+    async with on_gpu(slow()) as on:
         type_ahead(on, "---")
         await on.until(lambda: isinstance(on.app.screen, ScaleDialog))
         dialog = on.app.screen
@@ -86,8 +87,7 @@ async def test_three_minuses_typed_together_are_one_dialog_for_three_workers_few
 
 
 async def test_what_is_typed_behind_the_palettes_key_is_looked_for_there() -> None:
-    async with Still(cluster()).showing(size=(100, 30)) as on:
-        await on_gpu(on)
+    async with on_gpu(Still(cluster())) as on:
         on.app.post_message(Key("ctrl+p", None))
         type_ahead(on, "restart")
         await on.sees("restart", ":restart [NAME…|all]")
@@ -96,8 +96,7 @@ async def test_what_is_typed_behind_the_palettes_key_is_looked_for_there() -> No
 async def test_enter_changes_nothing_in_any_question_about_the_cluster() -> None:
     on = Still(cluster())
     on.link.reply = Previewed(0, (), ("h:gpu0",), "")
-    async with on.showing(size=(100, 30)):
-        await on_gpu(on)
+    async with on_gpu(on):
         for keys in ("x", "R", "minus", "plus", ":stop", ":scale 1"):
             await on.press([*typed(keys)], then=lambda: isinstance(on.app.screen, Dialog))
             await on.press(["enter"], then=lambda: not isinstance(on.app.screen, Modal))
@@ -107,8 +106,7 @@ async def test_enter_changes_nothing_in_any_question_about_the_cluster() -> None
 
 
 async def test_stopping_a_cluster_that_others_use_takes_three_keys_and_names_them() -> None:
-    async with Still(cluster(runs=(RUN,), sessions=(OTHER,))).showing(size=(100, 30)) as on:
-        await on_gpu(on)
+    async with on_gpu(Still(cluster(runs=(RUN,), sessions=(OTHER,)))) as on:
         await on.press("q", "run svd 41%, computing 1:15", "alice on pts/3 (ssh from 10.0.0.9)")
         await on.press("s", "Stop lab?", "This run is cancelled", "svd 41%", "alice on pts/3")
         assert on.link.asked == []
@@ -119,8 +117,7 @@ async def test_stopping_a_cluster_that_others_use_takes_three_keys_and_names_the
 
 
 async def test_a_person_who_leaves_learns_how_to_come_back() -> None:
-    async with Still(cluster()).showing(size=(100, 30)) as on:
-        await on_gpu(on)
+    async with on_gpu(Still(cluster())) as on:
         await on.press(["q", "l"], then=lambda: not on.app.is_running)
     assert "gputui attach lab comes back, gputui down lab stops it" in on.app.closing_text
 
@@ -128,8 +125,7 @@ async def test_a_person_who_leaves_learns_how_to_come_back() -> None:
 async def test_a_person_who_is_detached_by_a_stop_learns_by_whom_and_what_is_left() -> None:
     on = Still(cluster())
     warned = Event(1, EPOCH, Severity.WARNING, "cluster", "stopping", "b could not be told to stop")
-    async with on.showing(size=(100, 30)):
-        await on_gpu(on)
+    async with on_gpu(on):
         on.link.put(EventHappened(warned), Stopped(f"stopped by {OTHER}"))
         await on.until(lambda: not on.app.is_running)
     assert "lab ended at" in on.app.closing_text
@@ -140,8 +136,7 @@ async def test_a_person_who_is_detached_by_a_stop_learns_by_whom_and_what_is_lef
 async def test_a_change_whose_preview_is_refused_is_not_asked_about() -> None:
     on = Still(cluster())
     on.link.reply = Refused(0, "no such worker now")
-    async with on.showing(size=(100, 30)):
-        await on_gpu(on)
+    async with on_gpu(on):
         await on.press("x", "no such worker now")
         assert not isinstance(on.app.screen, Modal)
         assert on.link.asked == [replace(RetireWorkers(0, ("h:gpu0",)), preview=True)]

@@ -18,7 +18,7 @@ from gputui.protocol.frontend import SnapshotTaken
 from gputui.tui.frame import SHORTEST_FRAME_S
 from gputui.tui.rendering.work import progress_lines, queue_line, run_progress, waiting_lines
 from gputui.tui.watched import ERRED, FIRST_PREFIX, IDLE, KEPT, TaskStream, Throughput
-from tests.tui.build import EPOCH, device, host, snapshot, worker
+from tests.tui.build import EPOCH, device, host, snapshot, texts, worker
 from tests.tui.still import Still
 
 GROUPS = (
@@ -37,26 +37,22 @@ def busy(workers: int = 2) -> Snapshot:
     )
 
 
-def text(lines: object) -> list[str]:
-    return ["".join(part for part, _ in line) for line in lines]  # type: ignore[attr-defined]
-
-
 def test_progress_says_what_is_done_runs_and_failed() -> None:
-    lines = text(progress_lines(GROUPS[:1], Throughput(), 80, 10))
+    lines = texts(progress_lines(GROUPS[:1], Throughput(), 80, 10))
     assert lines[1].split()[-5:] == ["40%", "40/100", "2", "–", "10"]
     assert lines[1].rstrip().endswith("10")
 
 
 def test_more_groups_than_there_is_room_for_are_counted() -> None:
     groups = tuple(replace(GROUPS[0], name=f"g{n}") for n in range(20))
-    lines = text(progress_lines(groups, Throughput(), 80, 6))
+    lines = texts(progress_lines(groups, Throughput(), 80, 6))
     assert len(lines) == 6
     assert lines[-1] == "and 16 more groups"
 
 
 @pytest.mark.parametrize("width", [20, 80, 200])
 def test_bars_are_as_wide_as_each_other(width: int) -> None:
-    lines = text(progress_lines(GROUPS, Throughput(), width, 10))
+    lines = texts(progress_lines(GROUPS, Throughput(), width, 10))
     assert len({len(line) for line in lines}) == 1
 
 
@@ -122,12 +118,12 @@ def test_what_tasks_wait_for_is_said(
     group: TaskGroupStatus, workers: tuple[WorkerStatus, ...], said: str
 ) -> None:
     cluster = snapshot(host("h"), workers=workers, groups=(group,))
-    assert text(waiting_lines(cluster, 80)) == [said]
+    assert texts(waiting_lines(cluster, 80)) == [said]
 
 
 def test_a_run_says_its_time_left_once_and_how_it_compares_with_the_last_one() -> None:
     run = RunStatus("svd-2", "svd", (), RunState.RUNNING, EPOCH, done=50, total=100)
-    (line,) = text(run_progress(run, 10.0, 25.0, 100))
+    (line,) = texts(run_progress(run, 10.0, 25.0, 100))
     assert line.endswith("50/100    0:10 left  0:25 then, 20 % faster now")
 
 
@@ -147,7 +143,7 @@ def test_a_run_behind_another_says_whose_and_why() -> None:
         ([replace(ahead, state=RunState.DONE)], waiting, "0 ready, 0 run"),
     ):
         cluster = snapshot(host("h", device()), workers=(worker(),), runs=(*others, run))
-        assert text([queue_line(run, cluster)]) == [said]
+        assert texts([queue_line(run, cluster)]) == [said]
 
 
 async def test_a_run_that_waits_says_for_whose_on_its_page_and_in_the_tasks_view() -> None:
