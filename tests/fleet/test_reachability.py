@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import os
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +24,7 @@ from tests.processes import nothing_left
 from tests.sshd import Namespaces, SshHost
 
 NAMED_S = 10
+IP_FORWARD = "/proc/sys/net/ipv4/ip_forward"
 
 
 @contextlib.contextmanager
@@ -37,38 +37,27 @@ def no_route(hosts: Namespaces, source: SshHost, target: SshHost) -> Iterator[No
 
 
 FORWARD = """
-import asyncio, sys
-
-async def pump(reader, writer):
-    while data := await reader.read(65536):
-        writer.write(data)
-    writer.close()
-
-async def forward(reader, writer):
-    there = await asyncio.open_connection(sys.argv[2], int(sys.argv[3]))
-    await asyncio.gather(pump(reader, there[1]), pump(there[0], writer), return_exceptions=True)
-
-async def main():
-    server = await asyncio.start_server(forward, None, int(sys.argv[1]))
-    print("listens", flush=True)
-    await server.serve_forever()
-
-asyncio.run(main())
+table ip rented {{
+  chain in {{
+    type nat hook prerouting priority -100
+    tcp dport {} dnat to {}:{}
+  }}
+  chain out {{
+    type nat hook postrouting priority 100
+    masquerade
+  }}
+}}
 """
 
 
 @contextlib.contextmanager
 def forwarded(hosts: Namespaces, gateway: SshHost, port: int, host: SshHost) -> Iterator[None]:
     """Have a gateway forward a port of its own to a host's sshd, as rented machines have it."""
-    command = ["ip", "netns", "exec", hosts.namespace(gateway), sys.executable, "-c", FORWARD]
-    ends = [str(port), host.address, str(host.port)]
-    process = subprocess.Popen([*command, *ends], stdout=subprocess.PIPE)
-    try:
-        assert process.stdout and process.stdout.readline()
+    setting = ["ip", "netns", "exec", hosts.namespace(gateway), "tee", IP_FORWARD]
+    with hosts.rules(gateway, FORWARD.format(port, host.address, host.port)):
+        subprocess.run(setting, input=b"1", check=True, stdout=subprocess.DEVNULL)
         yield
-    finally:
-        process.kill()
-        process.communicate()
+        subprocess.run(setting, input=b"0", check=True, stdout=subprocess.DEVNULL)
 
 
 @contextlib.asynccontextmanager

@@ -9,7 +9,7 @@ from gputui.model.snapshot import HostState
 from gputui.protocol.frontend import Answer, ChangeHosts
 from tests.clusters import Clusters, LiveCluster
 from tests.head.test_head import client_of
-from tests.sshd import Namespaces, SshHost, SshHosts
+from tests.sshd import Namespaces, SshHosts
 
 ONE_WORKER = "gpus=none workers=1 nthreads=1 memory=512MiB"
 
@@ -24,7 +24,7 @@ async def test_hosts_reached_over_ipv4_and_ipv6_exchange_results(
     clusters: Clusters, namespace_hosts: Namespaces
 ) -> None:
     first, *others = namespace_hosts.hosts
-    six = [over_ipv6(namespace_hosts, host) for host in others]
+    six = [f"[{namespace_hosts.address6(x)}]:{x.port} {ONE_WORKER}" for x in others]
     text = "\n".join([f"localhost {ONE_WORKER}", f"{first.name} {ONE_WORKER}", *six])
     cluster = await clusters.start(text, ssh_config=str(namespace_hosts.config), up=4)
     listening = [worker.address for worker in cluster.workers.values()]
@@ -34,10 +34,6 @@ async def test_hosts_reached_over_ipv4_and_ipv6_exchange_results(
         for address in listening:
             joined = await client.submit(b"".join, parts, workers=address, pure=False)
             assert len(joined) == 1000 * len(listening)
-
-
-def over_ipv6(hosts: Namespaces, host: SshHost) -> str:
-    return f"[{hosts.address6(host)}]:{host.port} {ONE_WORKER}"
 
 
 @pytest.mark.slow
