@@ -106,26 +106,19 @@ def test_a_scratch_folder_without_programs_is_named(tmp_path: Path) -> None:
     assert "env.TMPDIR=" in hint
 
 
+MAIN, SITE = "etc/systemd/logind.conf", "usr/lib/systemd/logind.conf.d/20-site.conf"
+OVER_SITE = "etc/systemd/logind.conf.d/20-site.conf"
+YES, NO = (f"[Login]\nKillUserProcesses={word}\n" for word in ("yes", "no"))
+
+
 @pytest.mark.parametrize(
     ("files", "kills"),
     [
         ({}, False),
-        ({"etc/systemd/logind.conf": "[Login]\n#KillUserProcesses=yes\n"}, False),
-        ({"etc/systemd/logind.conf": "[Login]\nKillUserProcesses=yes\n"}, True),
-        (
-            {
-                "usr/lib/systemd/logind.conf.d/20-site.conf": "KillUserProcesses=yes\n",
-                "etc/systemd/logind.conf": "KillUserProcesses=no\n",
-            },
-            True,
-        ),
-        (
-            {
-                "usr/lib/systemd/logind.conf.d/20-site.conf": "KillUserProcesses=yes\n",
-                "etc/systemd/logind.conf.d/20-site.conf": "KillUserProcesses=no\n",
-            },
-            False,
-        ),
+        ({MAIN: "[Login]\n#KillUserProcesses=yes\n"}, False),
+        ({MAIN: YES}, True),
+        ({SITE: YES, MAIN: NO}, True),
+        ({SITE: YES, OVER_SITE: NO}, False),
     ],
 )
 def test_logind_is_read_as_it_reads_its_files(
@@ -142,7 +135,7 @@ def test_logind_is_named_where_it_ends_what_a_login_started(folder: Path) -> Non
     if os.getuid() != 0 or top is None or not shutil.which("unshare"):
         unavailable("a session of logind's needs root, control groups and unshare")
     (folder / "systemd").mkdir()
-    (folder / "systemd/logind.conf").write_text("[Login]\nKillUserProcesses=yes\n")
+    (folder / "systemd/logind.conf").write_text(YES)
     scope = top / f"session-{os.getpid()}.scope"
     scope.mkdir()
     login = (

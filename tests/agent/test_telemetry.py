@@ -13,6 +13,7 @@ from gputui.agent.gpu.telemetry import HostMeter, TelemetryReader, counted_inter
 from gputui.model.readings import Owner
 from gputui.process import procfs
 from gputui.process.cgroups import Cgroups
+from tests.system.conftest import wait_until
 
 
 @pytest.fixture
@@ -42,10 +43,7 @@ def test_a_workers_process_on_a_gpu_is_ours(reader):
         return reader.read({"a:gpu0": os.getpid()}).devices[0].processes[0].owner
 
     assert reader.read({}).devices[0].processes[0].owner is Owner.OTHER
-    end = time.monotonic() + 20
-    while owner() is not Owner.OURS and time.monotonic() < end:
-        time.sleep(0.01)
-    assert owner() is Owner.OURS
+    wait_until(lambda: owner() is Owner.OURS)
 
 
 def test_open_files_are_counted():

@@ -33,6 +33,10 @@ from tests.sshd import (
 BOUND_S = 20
 
 
+async def nobody(question: Question) -> None:
+    """Answer no question."""
+
+
 @dataclass
 class Listener:
     """Keeps all that a host tells, and answers what it asks."""

@@ -13,11 +13,11 @@ import pytest
 from gputui.fleet.deploy.remote import load_pack
 from gputui.fleet.lone_agents import lone_agents
 from gputui.fleet.session import END_S
-from gputui.fleet.stages import FleetSettings, Question
+from gputui.fleet.stages import FleetSettings
 from gputui.model.hosts import Host
 from gputui.model.snapshot import HostState as S
 from tests import fakes
-from tests.fleet.conftest import Reaching
+from tests.fleet.conftest import Reaching, nobody
 from tests.processes import command_of, ended, lives, marked, nothing_left, processes_of
 from tests.sshd import Namespaces, SshHosts
 from tests.system.parts import part_of
@@ -141,7 +141,3 @@ async def test_agents_without_a_cluster_end_in_order_also_while_that_is_interrup
     with pytest.raises(asyncio.CancelledError):
         await using
     await ended(agent, bound_s=END_S)
-
-
-async def nobody(question: Question) -> str | None:
-    raise AssertionError(question)

@@ -26,9 +26,9 @@ from gputui.fleet.deploy.bootstrap import (
 from gputui.fleet.deploy.remote import Pack
 from gputui.fleet.deploy.start_agent import AgentOpener
 from gputui.fleet.doctor import diagnose
-from gputui.fleet.stages import FleetSettings, Question
+from gputui.fleet.stages import FleetSettings
 from gputui.model.hosts import Host
-from tests.fleet.conftest import own_sshd
+from tests.fleet.conftest import nobody, own_sshd
 from tests.sshd import AsyncsshServer, SshHosts
 
 Start = Callable[..., AsyncsshServer]
@@ -42,10 +42,6 @@ esac
 MAKES = 'echo "making with $*"; mkdir -p "$5/bin"; ln -s "{python}" "$5/bin/python"'
 INSTALLS = 'echo "installing with $*"'
 SETTINGS = FleetSettings("test")
-
-
-async def nobody(question: Question) -> str | None:
-    return None
 
 
 async def examined(hosts: SshHosts, *lines: Host, pack: Pack | None = None) -> list[Finding]:

@@ -19,6 +19,7 @@ from gputui.fleet.fleet import Fleet
 from gputui.fleet.stages import FleetSettings
 from gputui.model.hosts import Host
 from gputui.model.snapshot import HostState, HostStatus
+from tests.fleet.conftest import nobody
 from tests.fleet.simulated import Head
 from tests.processes import nothing_left
 from tests.sshd import Namespaces, SshHost
@@ -209,10 +210,6 @@ async def test_where_workers_cannot_listen_is_named_with_the_option_that_sets_it
 
 async def doctor_of(config: Path, *lines: Host) -> list[Finding]:
     """Return what doctor finds that is not good, and what it finds of tunnels."""
-
-    async def nobody(question: object) -> None:
-        return None
-
     settings = FleetSettings("test", ssh_config=str(config))
     found = await diagnose(lines, settings, nobody)
     return [each for each in found if each.verdict is not Verdict.GOOD or each.check == "tunnel"]

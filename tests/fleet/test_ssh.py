@@ -18,10 +18,10 @@ import pytest
 from gputui.fleet.ssh import connection as ssh_connection
 from gputui.fleet.ssh import connector
 from gputui.fleet.ssh.connection import ControlMaster
-from gputui.fleet.stages import Question, Stages
+from gputui.fleet.stages import Stages
 from gputui.model.hosts import Host
 from gputui.model.snapshot import HostState as S
-from tests.fleet.conftest import Reach, Reaching, own_sshd
+from tests.fleet.conftest import Reach, Reaching, nobody, own_sshd
 from tests.sshd import AsyncsshServer, SshHosts, free_port
 
 Start = Callable[..., AsyncsshServer]
@@ -190,9 +190,6 @@ async def test_a_host_that_connects_to_ports_here_without_end_is_refused_more_th
     async def hold(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         held.append(writer)
         writer.write(b".")
-
-    async def nobody(question: Question) -> None:
-        return None
 
     async def answer(port: int) -> tuple[bytes, asyncio.StreamWriter]:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
