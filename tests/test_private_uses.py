@@ -15,8 +15,12 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
+from textual.drivers.linux_driver import LinuxDriver
 
 import gputui
+from gputui.errors import GputuiError
+from gputui.tui.terminal import PRIVATE as TEXTUALS
+from gputui.tui.terminal import CellDriver, require
 
 ROOT = Path(gputui.__file__).parent
 TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in ROOT.rglob("*.py")}
@@ -157,3 +161,16 @@ def test_rich_is_bounded_below_where_textual_can_be_installed() -> None:
         for each in (ours, theirs)
     )
     assert our_least >= their_least
+
+
+def test_what_the_screens_driver_overrides_is_listed_and_there() -> None:
+    require()
+    overridden = {name for name in vars(CellDriver) if hasattr(LinuxDriver, name)}
+    named = {name.rpartition(".")[2] for name in TEXTUALS}
+    assert {name for name in overridden if not name.startswith(("__", "_abc_impl"))} <= named
+
+
+@pytest.mark.parametrize("name", ["textual._no_parser:Parser", "textual.app:App.no_such"])
+def test_a_part_of_textual_that_is_gone_is_named_with_what_to_install(name: str) -> None:
+    with pytest.raises(GputuiError, match=r"Textual 8\.\S+ has no textual\S+.*pip install"):
+        require((name,))

@@ -1,4 +1,4 @@
-"""What `presets` and `runs` print, as a newcomer reads it."""
+"""What `presets`, `runs` and `help` print, as a newcomer reads it."""
 
 import json
 import os
@@ -12,10 +12,11 @@ import pytest
 from gputui import presets, runs
 from gputui.cli import run_command
 from gputui.cli.clusters import table as cluster_table
-from gputui.cli.listing import run_table
-from gputui.errors import RunError
+from gputui.cli.listing import FOLDER, run_table, show_help, topics
+from gputui.errors import RunError, UsageError
 from gputui.model.snapshot import RunState
 from gputui.runs.records import write
+from tests.terminals import Emulated
 
 Capture = pytest.CaptureFixture[str]
 
@@ -176,3 +177,39 @@ def test_a_run_goes_on_where_it_cannot_be_recorded(state: Path) -> None:
     assert len(warned) == 1
     assert "this run is not recorded" in warned[0]
     assert recording.record.timings.keys() == {"adding"}
+
+
+def test_without_a_topic_all_are_listed(capsys: Capture) -> None:
+    show_help(None)
+    listed = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert listed == [*topics()]
+    assert {"hosts", "ssh", "python", "security", "contributing", "settings"} <= {*listed}
+
+
+def test_in_a_pipe_a_topic_is_its_markdown(capsys: Capture) -> None:
+    show_help("hosts")
+    assert capsys.readouterr().out == (FOLDER / "hosts.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("typed", "hint"),
+    [
+        ("Secu", "did you mean security"),
+        ("notebook", "did you mean python"),
+        ("mac", "did you mean ssh"),
+        ("zzzz", "topics are arrays, changes, contributing"),
+    ],
+)
+def test_a_topic_that_does_not_exist_is_refused_with_the_nearest(typed: str, hint: str) -> None:
+    with pytest.raises(UsageError, match=f"no help topic '{typed}'; {hint}"):
+        show_help(typed)
+
+
+def test_on_a_terminal_a_topic_is_drawn_and_no_markdown_is_left(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "gputui", "help", "settings"]
+    screen = Emulated.start(*command, env={"HOME": str(tmp_path), "LESS": ""}, cells=(100, 50))
+    try:
+        screen.sees("Settings", "stage-timeout")
+        assert "```" not in screen.text
+    finally:
+        screen.kill()

@@ -1,15 +1,23 @@
-"""The screen in a pty, its bytes interpreted by a terminal that is not the screen's own work."""
+"""The screen in a pty, its bytes interpreted by a terminal that is not the screen's own work.
 
+Terminals that can do less get less. The differ reads all that this version of Textual writes.
+"""
+
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+import pyte
 import pytest
 
-from tests.terminals import TERMINAL, Emulated, wait
+from gputui.tui.terminal.cells import SHOWS_NOTHING, Cells
+from tests.terminals import BOUND_S, TERMINAL, Emulated, Pty, wait
 
 CELLS = (100, 30)
 DEMO = (sys.executable, "-m", "gputui", "--demo", "2x4", "--seed", "1")
@@ -104,3 +112,104 @@ def test_a_screen_ends_with_a_terminal_that_sends_no_hang_up(tmp_path: Path, ign
     finally:
         command.kill()
         command.wait()
+
+
+COLOURS = re.compile(rb"\x1b\[([\d;]*)m")
+Show = Callable[[Mapping[str, str]], Emulated]
+
+
+@pytest.fixture
+def shown(tmp_path: Path) -> Iterator[Show]:
+    """A function that returns a terminal of these variables, in which a demo is up."""
+    screens: list[Emulated] = []
+
+    def show(variables: Mapping[str, str]) -> Emulated:
+        unset = dict.fromkeys(("LC_ALL", "LC_CTYPE", "LANG", "COLORTERM", "NO_COLOR"), "")
+        env = {**unset, "XDG_STATE_HOME": str(tmp_path), **variables}
+        screens.append(Emulated.start(*DEMO, env=env))
+        screens[-1].sees("workers 6/6", "8 GPUs on 2 hosts")
+        return screens[-1]
+
+    yield show
+    for screen in screens:
+        screen.kill()
+
+
+def test_a_dumb_terminal_is_told_in_a_line_to_use_run(tmp_path: Path) -> None:
+    screen = Pty.start(*DEMO, env={"TERM": "dumb", "XDG_STATE_HOME": str(tmp_path)})
+    said, end = b"", time.monotonic() + BOUND_S
+    while b"\n" not in said and time.monotonic() < end:
+        said += screen.read(0.1)
+    assert screen.ended() == 2
+    said += screen.read(0.1)
+    assert said.startswith(b"gputui: TERM is dumb") and b"--run" in said
+    assert b"\x1b" not in said and said.count(b"\n") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "variables",
+    [{"LC_ALL": "C"}, {"LANG": "de_DE.ISO-8859-1"}, {"TERM": "linux"}],
+    ids=lambda variables: "=".join(*variables.items()),
+)
+def test_a_terminal_without_utf_8_gets_ascii_by_itself(
+    shown: Show, variables: Mapping[str, str]
+) -> None:
+    screen = shown(variables)
+    for keys, text in ((b"1ZZ", "heat zoom"), (b"3", "TASK STREAM"), (b"c", "copy command")):
+        screen.type(keys)
+        screen.sees(text)
+    assert screen.sent.isascii()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("term", "depth"), [("xterm", 16), ("xterm-256color", 256)])
+def test_no_more_colours_are_sent_than_a_terminal_has(shown: Show, term: str, depth: int) -> None:
+    screen = shown({"TERM": term, "LANG": "C.UTF-8"})
+    styles = b" ".join(COLOURS.findall(screen.sent))
+    assert b"38;2;" not in styles and b"48;2;" not in styles
+    assert (b"38;5;" in styles) is (depth == 256)
+
+
+SCREEN = """
+import json, runpy, sys
+from gputui.tui import terminal as driver
+
+class Noted(driver.Cells):
+    def let_through(self, data, size):
+        print(json.dumps(data), file=written, flush=True)
+        return super().let_through(data, size)
+
+written = open(sys.argv.pop(1), "w")
+driver.Cells = Noted
+runpy.run_module("gputui", run_name="__main__")
+"""
+
+
+@pytest.mark.slow
+def test_the_differ_reads_every_frame_and_shows_what_textual_alone_would(tmp_path: Path) -> None:
+    written = tmp_path / "written"
+    options = ("--demo", "2x4", "--seed", "1")
+    env = {"XDG_STATE_HOME": str(tmp_path)}
+    shown = Emulated.start(
+        sys.executable, "-c", SCREEN, str(written), *options, env=env, cells=CELLS
+    )
+    try:
+        shown.sees("8 GPUs on 2 hosts")
+        shown.type(b"?")
+        shown.sees("esc closes")
+        shown.type(b"c")
+        shown.sees_not("esc closes")
+        shown.type(b"p")
+        shown.sees("PAUSED")
+        wait(lambda: not shown.read(1.0), "a second of silence")
+    finally:
+        shown.kill()
+    outputs = [json.loads(line) for line in written.read_text().splitlines()]
+    frames = [data for data in outputs if not SHOWS_NOTHING.fullmatch(data)]
+    assert len(frames) > 10
+    assert [frame for frame in frames if not Cells(*CELLS).take(frame)] == []
+    whole = pyte.Screen(*CELLS)
+    pyte.Stream(whole).feed("".join(outputs))
+    assert whole.display == shown.screen.display
+    assert whole.buffer == shown.screen.buffer

@@ -7,7 +7,7 @@ pressed together with alt, which nothing here is bound to: it is taken as the tw
 
 **Out.** Of a frame only the cells that changed go on (`cells`). What shows nothing (modes,
 questions to the terminal, titles, the clipboard) passes as it is; after anything else nothing on
-the terminal is taken for granted, and the next frame sends every cell. `tests/tui/test_differ.py`
+the terminal is taken for granted, and the next frame sends every cell. `tests/tui/test_terminal.py`
 fails when Textual writes what is not read here.
 
 Nothing else in `tui` touches what Textual keeps to itself. A release of Textual without one of the
