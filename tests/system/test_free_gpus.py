@@ -46,6 +46,17 @@ def test_a_run_without_wait_says_who_has_the_gpus(gputui: Command, script: str) 
     assert "add --wait 2h to stand in line" in done.stderr
 
 
+@pytest.mark.slow
+def test_a_run_waits_for_gpus_and_takes_what_is_freed(gputui: Command, script: str) -> None:
+    first = holding(gputui, "-n", "3")
+    second = gputui.start("--run", script, "--gpus", "4", "--wait", "2m")
+    wait_until(lambda: all(gpu["waiting"] for gpu in gpus(gputui)), 30)
+    assert second.poll() is None
+    first.send_signal(signal.SIGINT)
+    said, _ = second.communicate(timeout=60)
+    assert second.returncode == 0 and said.count("localhost:gpu") == 4
+
+
 def test_a_line_of_the_hosts_file_gives_so_many_free_gpus(gputui: Command, script: str) -> None:
     holding(gputui, "-n", "1")
     done = gputui("localhost gpus=free:2", "--run", script)

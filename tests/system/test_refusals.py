@@ -2,7 +2,9 @@
 
 import os
 import socket
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -68,3 +70,23 @@ def test_a_broken_dask_configuration_is_exit_2_with_its_file_and_line(
     assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr
     assert f"{gputui.folder}/{says}" in done.stderr
+
+
+@pytest.mark.slow
+def test_more_workers_than_the_hosts_have_room_for_are_said_and_refused_if_asked(
+    gputui: Command,
+) -> None:
+    done = gputui.ok(ONE, *SMALL, "--workers", "5")
+    assert "1 of 5 workers: the hosts have no room for more; workers=" in done.stderr
+    done = gputui(ONE, *SMALL, "--workers", "5", "--min-workers", "2")
+    assert done.returncode == 3
+    assert "1 of at least 2 workers came up" in done.stderr
+
+
+def test_up_without_bokeh_serves_no_dashboard(
+    in_process: Callable[..., "subprocess.CompletedProcess[str]"], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "bokeh", None)
+    done = in_process("up", "--dashboard", "0")
+    assert done.returncode == 2
+    assert "--dashboard needs bokeh: pip install 'gputui[report]'" in done.stderr

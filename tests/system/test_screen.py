@@ -37,6 +37,7 @@ def stopped(screen: Emulated) -> None:
     screen.press("q", "stop it")
     screen.press("s")
     assert screen.exit_status == 0
+    assert " is stopped; nothing is left of it." in screen.text
 
 
 @pytest.mark.slow
@@ -133,11 +134,18 @@ def test_two_screens_see_each_other_and_what_the_other_does(lab: Command) -> Non
 
 
 @pytest.mark.slow
-def test_a_head_that_dies_is_a_banner_and_the_screen_can_be_left(own_lab: Command) -> None:
+def test_a_head_that_dies_is_a_banner_until_another_is_started_or_the_screen_is_left(
+    own_lab: Command,
+) -> None:
     screen = attached(own_lab)
     os.kill(listed(own_lab)["pid"], signal.SIGKILL)
     screen.sees("has not answered since", "has ended", "q quit")
     screen.press("R", "the head does not answer")
+    own_lab.ok("up", HERE, "--name", "lab")
+    screen.sees_not("has not answered")
+    screen.sees("workers 2/2")
+    os.kill(listed(own_lab)["pid"], signal.SIGKILL)
+    screen.sees("has ended", "q quit")
     screen.press("q")
     assert screen.exit_status == 3
 

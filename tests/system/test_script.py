@@ -55,6 +55,21 @@ def test_a_script_has_its_own_streams_arguments_and_exit_code(gputui: Command) -
 
 
 @pytest.mark.slow
+def test_a_record_says_what_workers_sent_each_other(gputui: Command) -> None:
+    script = written(
+        gputui.folder / "mine.py",
+        "one, other = client.nthreads()",
+        "made = client.submit(bytes, 2**25, workers=[one])",
+        "client.submit(len, made, workers=[other]).result()",
+        "time.sleep(3)",
+    )
+    gputui.ok("localhost gpus=none workers=2 nthreads=1", "--run", script)
+    used = json.loads(gputui("runs", "last", "--json").stdout)["usage"]
+    assert sum(size for _, size in used["moved"]) >= 2**25
+    assert " GB between workers" in gputui("runs", "show", "last").stdout
+
+
+@pytest.mark.slow
 def test_a_script_that_shuts_its_cluster_down_has_ended_well(gputui: Command) -> None:
     script = written(gputui.folder / "mine.py", "client.shutdown()", "print('after')")
     done = gputui(HERE, "--run", script)

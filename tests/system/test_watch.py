@@ -48,3 +48,19 @@ def test_what_is_kept_goes_on_without_a_screen(gputui: Command) -> None:
     again.press("l")
     assert again.exit_status == 0
     assert gputui("down", "lab").returncode == 0
+
+
+@pytest.mark.slow
+def test_a_program_and_then_a_cluster_start_from_a_watching_screen(gputui: Command) -> None:
+    screen = gputui.open("watch", "--name", "lab")
+    screen.sees("watching, no workers", "gpu3")
+    program = "exec -n 2 sh -c 'echo $GPUTUI_GPUS of them; sleep 600'"
+    screen.press(f":{program}\r", "exec:sh", "2 of them", "running")
+    screen.press("1", "· sh -c echo")
+    screen.press("jjjj +", "Start workers on localhost:gpu3")
+    screen.press("y", "workers 1/1", "● running")
+    screen.press("q", "stop it")
+    screen.press("s", "is cancelled")
+    screen.press("y")
+    assert screen.exit_status == 0
+    assert "no cluster runs" in gputui("ls").stderr
