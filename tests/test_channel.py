@@ -14,8 +14,8 @@ from gputui.model.readings import DeviceReading, HostReading
 from gputui.process.background import Background
 from gputui.protocol.agent import MARKER, FromAgent, Ping, Pong, Telemetry, ToAgent, Trouble
 from gputui.protocol.channel import MAX_FLOODS
-from gputui.protocol.frontend import Done, FromFrontend, Restart, Stop, SubscribeLogs, ToFrontend
-from gputui.protocol.shared import LogLines, Refused
+from gputui.protocol.frontend import Done, FromFrontend, Restart, Stop, ToFrontend
+from gputui.protocol.shared import FollowLogs, LogLines, Refused
 from gputui.protocol.streams import (
     LEAST_BYTES,
     MemoryStream,
@@ -237,7 +237,7 @@ async def test_every_request_is_answered_whatever_happens_to_it() -> None:
 
     failures: list[str] = []
     tasks = Background(lambda name, error: failures.append(name))
-    for message in (Stop(1), SubscribeLogs(True), Stop(2), Stop(3), Restart(4, ())):
+    for message in (Stop(1), FollowLogs(True), Stop(2), Stop(3), Restart(4, ())):
         to_head.send(message)
     await to_head.flush()
     serving = tasks.start(to_frontend.serve(take, tasks), "serve")

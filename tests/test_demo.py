@@ -20,9 +20,8 @@ from gputui.protocol.frontend import (
     Scale,
     SnapshotTaken,
     StartRun,
-    SubscribeLogs,
 )
-from gputui.protocol.shared import LogLines
+from gputui.protocol.shared import FollowLogs, LogLines
 from tests.timelapse import Timelapse
 
 STARTED = 20.0
@@ -190,7 +189,7 @@ def test_a_run_that_cannot_be_is_refused_with_a_reason(calm: Timelapse) -> None:
 def test_log_lines_come_only_to_those_who_asked(calm: Timelapse) -> None:
     calm.until(lambda snapshot: any(run.done for run in snapshot.runs))
     assert not any(isinstance(message, LogLines) for message in calm.messages)
-    calm.link.send(SubscribeLogs(True))
+    calm.link.send(FollowLogs(True))
     calm.until(lambda _: any(isinstance(message, LogLines) for message in calm.messages))
 
 

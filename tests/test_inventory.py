@@ -114,7 +114,7 @@ MESSAGES = {
     ),
     "frontend": (
         "Attach AwaitWorkers Scale RetireWorkers AddWorkers Restart ChangeHosts "
-        "RetryHosts StartRun CancelRun KeepWatching ReportRun SubscribeLogs Answer Stop Attached "
+        "RetryHosts StartRun CancelRun KeepWatching ReportRun Answer Stop Attached "
         "SchedulerReady SnapshotTaken HistoryTaken EventHappened Asked Previewed Settled "
         "Done Cancelled Stopping Stopped"
     ),

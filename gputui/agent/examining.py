@@ -66,7 +66,7 @@ MOST_CHILDREN = 5
 
 
 async def examine(
-    host: str, workers: Iterable[WorkerProcess], scratch: Path, cgroups: Cgroups
+    workers: Iterable[WorkerProcess], scratch: Path, cgroups: Cgroups
 ) -> ExaminedHost:
     """Return how the host and its workers do."""
     running = [each for each in workers if each.pid is not None]
@@ -77,7 +77,6 @@ async def examine(
         full = await asyncio.to_thread(full_disks, scratch)
     tasks, most = cgroups.tasks() or (0, 1)
     return ExaminedHost(
-        host=host,
         workers=tuple(each for each in found if each is not None),
         memory_stall_percent=procfs.memory_pressure(),
         full_disks=full,

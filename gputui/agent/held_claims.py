@@ -95,8 +95,9 @@ class HeldClaims:
         if held := self._claim(claims, uuids, note):
             os.close(ended)
         else:
-            loop = asyncio.get_running_loop()
-            loop.add_reader(ended, self._process_ended, claims, pid, ended, uuids)
+            asyncio.get_running_loop().add_reader(
+                ended, self._process_ended, claims, pid, ended, uuids
+            )
         return Claimed(number, held)
 
     def _process_ended(

@@ -41,8 +41,9 @@ class OpenPorts:
             if timer := self._timers.pop(ports, None):
                 timer.cancel()
             self._servers[ports] = server
-            loop = asyncio.get_running_loop()
-            self._timers[ports] = loop.call_later(LISTENING_S, self._close, ports)
+            self._timers[ports] = asyncio.get_running_loop().call_later(
+                LISTENING_S, self._close, ports
+            )
         address, port = server.sockets[0].getsockname()[:2]
         return Listening(order.request, port, address=address)
 

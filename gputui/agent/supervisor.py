@@ -43,7 +43,6 @@ from gputui.protocol.agent import (
     Configure,
     EndClaims,
     Examine,
-    FollowLogs,
     FromAgent,
     HostExamined,
     KnowFrontends,
@@ -72,7 +71,7 @@ from gputui.protocol.programs import (
     SignalProgram,
     StartProgram,
 )
-from gputui.protocol.shared import Credentials
+from gputui.protocol.shared import Credentials, FollowLogs
 from gputui.protocol.streams import SocketStream, try_port
 
 LEASE_GRACE_S = 2.0
@@ -108,8 +107,9 @@ def supervise(
     begin_log(scratch)
     loop = asyncio.new_event_loop()
     try:
-        supervisor = Supervisor(configure, environ, scratch, agent_socket)
-        loop.run_until_complete(supervisor.serve(listener))
+        loop.run_until_complete(
+            Supervisor(configure, environ, scratch, agent_socket).serve(listener)
+        )
     finally:
         listener.close()
         shutil.rmtree(scratch, ignore_errors=True)
@@ -273,8 +273,7 @@ class Supervisor:
             case FollowLogs():
                 self._workers.follow(message)
             case Examine():
-                examined = await self._workers.examine(self._configure.host)
-                self.send(HostExamined(message.request, examined))
+                self.send(HostExamined(message.request, await self._workers.examine()))
             case SendFolder():
                 self.send(await self._programs.take_folder(message))
             case StartProgram():
@@ -310,9 +309,14 @@ class Supervisor:
         facts = await asyncio.to_thread(
             gather_facts, self._watch, scratch=self._scratch, environ=self._environ
         )
-        if facts.devices and self._held_claims.problem:
-            facts = replace(facts, warnings=(*facts.warnings, self._held_claims.problem))
-        self.send(replace(facts, running=self._workers.running()))
+        problem = self._held_claims.problem if facts.devices else ""
+        self.send(
+            replace(
+                facts,
+                running=self._workers.running(),
+                warnings=(*facts.warnings, *filter(None, [problem])),
+            )
+        )
         self._programs.tell()
 
     def _follow_workers(self) -> None:

@@ -22,7 +22,6 @@ from gputui.process.cgroups import Cgroups
 from gputui.process.child import PipeLines
 from gputui.process.lifetime import Handle, end_children, start_problem
 from gputui.protocol.agent import (
-    FollowLogs,
     FromAgent,
     StartWorkers,
     Trouble,
@@ -41,7 +40,7 @@ from gputui.protocol.forking import (
     WorkerEnding,
     WorkerReport,
 )
-from gputui.protocol.shared import Credentials
+from gputui.protocol.shared import Credentials, FollowLogs
 
 LOOK_S = 0.2
 """How often the workers' memory is read."""
@@ -146,10 +145,10 @@ class Workers:
             elif not worker.forking:
                 self._fork(worker)
 
-    async def examine(self, host: str) -> ExaminedHost:
+    async def examine(self) -> ExaminedHost:
         """Return how the host and the workers do, stuck ones too."""
         async with self._examining:  # an answer belongs to one examination
-            return await examine(host, self._workers.values(), self._scratch, self._cgroups)
+            return await examine(self._workers.values(), self._scratch, self._cgroups)
 
     def follow(self, wish: FollowLogs) -> None:
         """Start sending workers' output, the last lines first, or stop."""
@@ -242,19 +241,20 @@ class Workers:
             return
         worker.forking = True
         cpus = cpus_of(spec, frozenset(os.sched_getaffinity(0)), self._watch.cpus_near)
-        fork = ForkWorker(
-            spec=spec,
-            scheduler_address=order.scheduler_address,
-            listen_host=order.listen_host,
-            scratch=str(folder),
-            lock=str(self._socket.turn),
-            cpus=tuple(sorted(cpus)),
-            output=worker.pipes[0],
-            reports=worker.pipes[1],
-            ports=order.ports,
-            contact_host=order.contact_host,
+        self.forkserver.order(
+            ForkWorker(
+                spec=spec,
+                scheduler_address=order.scheduler_address,
+                listen_host=order.listen_host,
+                scratch=str(folder),
+                lock=str(self._socket.turn),
+                cpus=tuple(sorted(cpus)),
+                output=worker.pipes[0],
+                reports=worker.pipes[1],
+                ports=order.ports,
+                contact_host=order.contact_host,
+            )
         )
-        self.forkserver.order(fork)
 
     def _read_report(self, worker: WorkerProcess, line: str) -> None:
         if worker.answer is not None and not line.startswith("["):

@@ -34,10 +34,9 @@ from gputui.protocol.frontend import (
     Examine,
     Examined,
     SnapshotTaken,
-    SubscribeLogs,
     ToFrontend,
 )
-from gputui.protocol.shared import LogLines
+from gputui.protocol.shared import FollowLogs, LogLines
 from gputui.version import __version__
 
 REMOTE_S = 30.0
@@ -100,7 +99,7 @@ async def _examined(connection: HeadConnection, heard: list[ToFrontend], *, logs
     """Have the head's agents examine its workers; keep what the head says meanwhile."""
     connection.heard = heard.append
     async with connection:
-        connection.send(SubscribeLogs(logs))
+        connection.send(FollowLogs(logs))
         found: Examined = await connection.request(Examine(0))
         await connection.received(SnapshotTaken)
         if logs:

@@ -29,7 +29,6 @@ from gputui.protocol.agent import (
     Configure,
     Examine,
     Facts,
-    FollowLogs,
     FromAgent,
     HostExamined,
     Listen,
@@ -49,7 +48,7 @@ from gputui.protocol.agent import (
     WorkerReady,
     WorkerStarted,
 )
-from gputui.protocol.shared import LogLines
+from gputui.protocol.shared import FollowLogs, LogLines
 from gputui.protocol.streams import MemoryStream
 from gputui.protocol.typed_codec import TypedChannel
 

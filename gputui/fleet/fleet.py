@@ -34,7 +34,6 @@ from gputui.model.snapshot import (
 from gputui.process.background import Background, words
 from gputui.protocol.agent import (
     Facts,
-    FollowLogs,
     FromAgent,
     KnowFrontends,
     Telemetry,
@@ -45,7 +44,7 @@ from gputui.protocol.agent import (
     WorkerStarted,
 )
 from gputui.protocol.programs import InputTaken, ProgramExited, ProgramOutput, ProgramStarted
-from gputui.protocol.shared import Credentials, LogLines
+from gputui.protocol.shared import Credentials, FollowLogs, LogLines
 
 START_WATCH_S = 1.0
 REST = 4

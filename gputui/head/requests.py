@@ -42,7 +42,6 @@ from gputui.protocol.frontend import (
     Settled,
     StartRun,
     Stop,
-    SubscribeLogs,
 )
 from gputui.protocol.programs import (
     EndRun,
@@ -53,6 +52,7 @@ from gputui.protocol.programs import (
     SignalProgram,
     is_program,
 )
+from gputui.protocol.shared import FollowLogs
 from gputui.protocol.starter import ConfigureHead
 
 logger = logging.getLogger(__name__)
@@ -267,7 +267,7 @@ def received(head: Head, frontend: FrontendConnection, message: FromFrontend) ->
     match message:
         case ReportRun():
             head.runs.report(frontend, message)
-        case SubscribeLogs(on):
+        case FollowLogs(on):
             head.logs.subscribe(frontend, on)
         case Answer():
             head.questions.take(message)

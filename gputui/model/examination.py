@@ -68,7 +68,8 @@ class ExaminedWorker:
 class ExaminedHost:
     """A host and its workers."""
 
-    host: Name
+    host: Name = ""
+    """As the head calls it."""
     workers: Some[ExaminedWorker] = ()
     memory_stall_percent: Percent | None = None
     """For how much of the last 10 s every process waited for memory (PSI); None without PSI."""

@@ -38,7 +38,7 @@ from gputui.protocol.programs import (
     StartProgram,
     ToProgram,
 )
-from gputui.protocol.shared import Credentials, Delivery, LogLines, Numbered
+from gputui.protocol.shared import Credentials, Delivery, FollowLogs, LogLines, Numbered
 
 MARKER = b"gputui-agent-stream-1"
 """The line that starts an agent's stream; what a login shell prints before it is skipped."""
@@ -163,13 +163,6 @@ class RestartWorkers:
     """Restart these, those in a crash loop included."""
 
     names: Many[Name]
-
-
-@dataclass(frozen=True, slots=True)
-class FollowLogs:
-    """Send `LogLines` of all workers here, their last lines first; or stop."""
-
-    on: bool
 
 
 @dataclass(frozen=True, slots=True)

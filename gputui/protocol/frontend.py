@@ -40,6 +40,7 @@ from gputui.protocol.programs import (
 from gputui.protocol.shared import (
     Credentials,
     Delivery,
+    FollowLogs,
     LogLines,
     Numbered,
     Refused,
@@ -158,13 +159,6 @@ class ReportRun:
 
 
 @dataclass(frozen=True, slots=True)
-class SubscribeLogs:
-    """Send this frontend `LogLines`, or stop."""
-
-    on: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Answer:
     """A user's answer to `Asked`; None for no."""
 
@@ -210,7 +204,7 @@ Request = (
 )
 """What a head carries out and answers."""
 
-FromFrontend = Request | Attach | ReportRun | SubscribeLogs | Answer | ToProgram | EndRun
+FromFrontend = Request | Attach | ReportRun | FollowLogs | Answer | ToProgram | EndRun
 """What a frontend sends."""
 
 

@@ -82,6 +82,13 @@ class LogLines:
 
 
 @dataclass(frozen=True, slots=True)
+class FollowLogs:
+    """Send `LogLines`, an agent those that its workers printed last first; or stop."""
+
+    on: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Refused(Numbered):
     """A request was not carried out, or (request 0) the frontend is turned away."""
 

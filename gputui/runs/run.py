@@ -34,11 +34,10 @@ from gputui.protocol.frontend import (
     SnapshotTaken,
     Stopped,
     Stopping,
-    SubscribeLogs,
     ToFrontend,
 )
 from gputui.protocol.programs import is_program
-from gputui.protocol.shared import LogLines
+from gputui.protocol.shared import FollowLogs, LogLines
 from gputui.runs.progress import Bars, Progress, TaskCounts
 from gputui.runs.recorder import FlightRecorder
 from gputui.runs.records import Recording, is_script, new_record, status_of
@@ -367,7 +366,7 @@ async def recorded_run(request: RunRequest, open_cluster: OpenCluster) -> AsyncI
             bars.show(RunProgress("starting", 0, 0))
             recording.stage("starting")
             async with await open_cluster() as connection:
-                connection.send(SubscribeLogs(True))
+                connection.send(FollowLogs(True))
                 also = ", --min-workers asks for them"
                 settled = await workers_up(connection, request.workers, warn, also)
                 recording.note(f"{len(settled.workers)} workers up", *failures(settled))

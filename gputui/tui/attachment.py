@@ -67,13 +67,14 @@ class Attachment:
         self, connection: "HeadConnection"
     ) -> "AsyncIterator[ToFrontend | None]":
         """Yield a connection's messages until it ends, and close it."""
-        from gputui.protocol.frontend import Stopped, SubscribeLogs
+        from gputui.protocol.frontend import Stopped
+        from gputui.protocol.shared import FollowLogs
 
         self.connection = self._met = connection
         self._problem, self._heard_at = "", self.clock()
         try:
             yield None
-            connection.send(SubscribeLogs(True))
+            connection.send(FollowLogs(True))
             async for message in connection.messages():
                 self._stopped = self._stopped or isinstance(message, Stopped)
                 self._heard_at = self.clock()

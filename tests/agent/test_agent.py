@@ -16,7 +16,6 @@ import pytest
 
 from gputui.agent.workers import LOOK_S
 from gputui.protocol.agent import (
-    FollowLogs,
     Ping,
     Pong,
     Reach,
@@ -26,7 +25,7 @@ from gputui.protocol.agent import (
     WorkerExited,
     WorkerReady,
 )
-from gputui.protocol.shared import LogLines
+from gputui.protocol.shared import FollowLogs, LogLines
 from tests.agent.driving import (
     BOUND_S,
     Driver,

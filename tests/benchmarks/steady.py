@@ -44,10 +44,9 @@ from gputui.protocol.frontend import (
     EventHappened,
     FromFrontend,
     SnapshotTaken,
-    SubscribeLogs,
     ToFrontend,
 )
-from gputui.protocol.shared import LogLines
+from gputui.protocol.shared import FollowLogs, LogLines
 from gputui.protocol.streams import SocketStream
 from gputui.protocol.typed_codec import TypedChannel
 from tests.series import packed
@@ -246,7 +245,7 @@ def live(shape: tuple[int, int], load: str) -> Timelapse:
     """Return a cluster that has lived for a while."""
     lived = Timelapse(shape, troubles=load == "hour")
     if load == "hour":
-        lived.link.send(SubscribeLogs(True))
+        lived.link.send(FollowLogs(True))
     return lived.to(LIVED_S)
 
 

@@ -14,8 +14,8 @@ from gputui.fleet.stages import FleetSettings, Question
 from gputui.model.hosts import Host
 from gputui.model.plan import WorkerSpec
 from gputui.model.snapshot import Severity
-from gputui.protocol.agent import Facts, FollowLogs, FromAgent, ToAgent
-from gputui.protocol.shared import LogLines
+from gputui.protocol.agent import Facts, FromAgent, ToAgent
+from gputui.protocol.shared import FollowLogs, LogLines
 
 BOUND_S = 10.0
 

@@ -12,7 +12,7 @@ from gputui.fleet.session import OpenedAgent
 from gputui.fleet.stages import Stages
 from gputui.model.hosts import Host
 from gputui.model.snapshot import HostState as S
-from gputui.protocol.agent import FollowLogs
+from gputui.protocol.shared import FollowLogs
 from tests.fleet.conftest import LOCAL, Reaching
 
 

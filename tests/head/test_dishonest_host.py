@@ -12,7 +12,8 @@ from gputui.client.start import HeadProcess
 from gputui.head.broadcasts import EVENT_CHARS
 from gputui.model.bounds import KEPT_BYTES
 from gputui.model.snapshot import HostState, HostStatus
-from gputui.protocol.frontend import ChangeHosts, SubscribeLogs
+from gputui.protocol.frontend import ChangeHosts
+from gputui.protocol.shared import FollowLogs
 from tests.clusters import Clusters, LiveCluster
 from tests.head import liar
 from tests.head.conftest import a_head
@@ -199,7 +200,7 @@ async def test_a_lie_fails_the_host_that_tells_it_alone(
 @pytest.mark.slow
 @pytest.mark.parametrize("lie", some(FLOODS))
 async def test_a_flood_is_not_felt_by_others(watched: Watched, lie: str) -> None:
-    watched.cluster.link.send(SubscribeLogs(True))
+    watched.cluster.link.send(FollowLogs(True))
     await watched.tell(lie)
     ends_at = watched.cluster.snapshot.taken_at + FLOOD_S
     await watched.cluster.until(lambda: watched.host(LIAR) and watched.last_at > ends_at)

@@ -23,8 +23,8 @@ from gputui.protocol.frontend import (
     RetryHosts,
     Scale,
     Stop,
-    SubscribeLogs,
 )
+from gputui.protocol.shared import FollowLogs
 from tests.agent.conftest import FakeNvml
 from tests.clusters import Clusters, LiveCluster
 from tests.processes import nothing_left
@@ -169,7 +169,7 @@ async def test_a_cluster_that_stays_outlives_its_starter_and_its_scheduler(
 async def test_what_workers_print_reaches_every_frontend_that_follows(
     standing: LiveCluster,
 ) -> None:
-    standing.link.send(SubscribeLogs(True))
+    standing.link.send(FollowLogs(True))
     async with client_of(standing) as client:
         await client.submit(print, "hello from a task")
         await standing.until(lambda: any("hello from a task" in n.lines for n in standing.logs))

@@ -12,7 +12,8 @@ import pytest
 
 from gputui.errors import HeadError
 from gputui.model.snapshot import Snapshot
-from gputui.protocol.frontend import Asked, SnapshotTaken, SubscribeLogs
+from gputui.protocol.frontend import Asked, SnapshotTaken
+from gputui.protocol.shared import FollowLogs
 from gputui.tui import attachment
 from gputui.tui.app import ScreenApp
 from gputui.tui.commands import person
@@ -111,9 +112,9 @@ async def test_a_lost_cluster_is_started_again_with_one_key() -> None:
 async def test_the_logs_of_every_head_that_is_met_are_asked_for() -> None:
     first, second = head_of("a"), head_of("a")
     async with Heads(first, second).showing("a:gpu0", size=(100, 20)) as on:
-        assert first.sent == [SubscribeLogs(True)]
+        assert first.sent == [FollowLogs(True)]
         first.cut()
-        await on.until(lambda: SubscribeLogs(True) in second.sent)
+        await on.until(lambda: FollowLogs(True) in second.sent)
 
 
 PASSWORD = Asked(0, "login", "password", "Password of alice@login", secret=True)

@@ -124,8 +124,7 @@ class Nvml:
         found, warnings, hidden = [], [], 0
         for index in range(self.ask("nvmlDeviceGetCount") or 0):
             try:
-                handle = self.pynvml.nvmlDeviceGetHandleByIndex(index)
-                found.append(Gpu(self, index - hidden, handle, identify))
+                found.append(Gpu(self, index, index - hidden, identify))
             except self.pynvml.NVMLError_NoPermission:
                 hidden += 1
             except (*self._failures, DevicesError) as error:
@@ -164,10 +163,11 @@ class Xids:
 class Gpu:
     """One GPU: what does not change, and `read` for what does. Belongs to one thread at a time."""
 
-    def __init__(self, nvml: Nvml, index: int, handle: Any, identify: Identify) -> None:
+    def __init__(self, nvml: Nvml, index: int, number: int, identify: Identify) -> None:
+        """Find NVML's GPU of this index, which is labelled by another number."""
         self._nvml = nvml
         self._ask = nvml.ask
-        self.handle = handle
+        self.handle = handle = nvml.pynvml.nvmlDeviceGetHandleByIndex(index)
         self._identify = identify
         self._readings_taken = 0
         self._idle_readings = 0
@@ -184,7 +184,7 @@ class Gpu:
             raise DevicesError("NVML does not report its UUID")
         self.warning = ""
         """Why programs may be unable to use it, and the hint; "" if nothing rules them out."""
-        self._slow = self._describe(handle, uuid, str(index))
+        self._slow = self._describe(handle, uuid, str(number))
         """The GPU with those readings that hardly ever change or are slow to ask."""
         self.label = self._slow.label
         """NVML's index, as text."""
