@@ -6,13 +6,11 @@ holds no truth of its own.
 
 import asyncio
 import contextlib
-import itertools
 import os
 import pwd
 import sys
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -59,8 +57,6 @@ class HeadConnection:
         self._channel = channel
         self.send = channel.send
         """Sends a message that has no answer; it is lost if the head is gone."""
-        self._numbers = itertools.count(1)
-        self._waiting: dict[int, asyncio.Future[Reply]] = {}
         self._unasked: deque[ToFrontend] = deque()
         self._arrived = asyncio.Event()
         self._ended = False
@@ -135,13 +131,9 @@ class HeadConnection:
         That is the `Reply` which the request's docstring names, else `Done`. It raises HeadError
         with the reason when the head refuses, and when it is gone.
         """
-        number = next(self._numbers)
-        reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self._waiting[number] = reply
-        reply.add_done_callback(lambda _: self._waiting.pop(number))
+        reply = self._channel.ask(message)
         if self._ended:
             reply.set_exception(HeadError(self.why_gone))
-        self._channel.send(replace(message, request=number))
         return reply
 
     async def messages(self) -> AsyncIterator[ToFrontend]:
@@ -180,8 +172,10 @@ class HeadConnection:
     async def _read(self) -> None:
         try:
             async for message in self._channel:
-                if isinstance(message, Reply | Refused):
-                    self._settle(message)
+                if isinstance(message, Refused):
+                    self._channel.answered(message, HeadError(message.reason))
+                elif isinstance(message, Reply):
+                    self._channel.answered(message)
                 else:
                     await self._keep(message)
         except ProtocolError as error:
@@ -189,22 +183,12 @@ class HeadConnection:
         finally:
             self.why_gone = self.why_gone or self.why_cut() or GONE
             self._ended = True
-            for request in self._waiting:
-                self._settle(Refused(request, self.why_gone))
+            self._channel.leave_unanswered(HeadError(self.why_gone))
             self._arrived.set()
 
     def _reading_failed(self, name: str, error: Exception) -> None:
         """Say why; `_read` has failed everything that waits."""
         self.why_gone = f"{name} failed: {words(error)}"
-
-    def _settle(self, answer: Reply | Refused) -> None:
-        reply = self._waiting.get(answer.request)
-        if reply is None or reply.done():
-            return
-        if isinstance(answer, Refused):
-            reply.set_exception(HeadError(answer.reason))
-        else:
-            reply.set_result(answer)
 
     async def _keep(self, message: ToFrontend) -> None:
         """Queue a message; a snapshot takes the place of one that is still unread."""

@@ -11,8 +11,7 @@ import contextlib
 import subprocess
 import time
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import count
+from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
 
 from gputui.errors import ProtocolError
@@ -245,9 +244,6 @@ class AgentSession:
         self._received = received
         self._quiet = quiet
         self._facts: asyncio.Future[Facts] = asyncio.get_running_loop().create_future()
-        self._numbers = count(1)
-        self._asked: dict[tuple[int, type], asyncio.Future[Numbered | None]] = {}
-        """Who waits for the agent's answer, by its number and type."""
         self._events_left: float = EVENTS_AT_ONCE
         self._event_at = 0.0
         self._ending: AgentEnding | None = None
@@ -257,9 +253,7 @@ class AgentSession:
         try:
             await together(self._read(), self._ping(), making_ready)
         finally:
-            for answer in self._asked.values():
-                if not answer.done():
-                    answer.set_result(None)
+            self.channel.leave_unanswered(TimeoutError())
         raise AssertionError("reading ends with an error only")
 
     async def configure(self, host: Host, **more: Any) -> Facts:
@@ -282,15 +276,9 @@ class AgentSession:
         return await self._facts
 
     async def ask(self, order: Order) -> Any:
-        """Ask the agent, and return its answer; None where the session ends."""
-        order = replace(order, request=next(self._numbers))
-        key = order.request, ANSWERS[type(order)]
-        self._asked[key] = asyncio.get_running_loop().create_future()
-        self.channel.send(order)
-        try:
-            return await self._asked[key]
-        finally:
-            del self._asked[key]
+        """Ask the agent, and return its answer; raises TimeoutError where the session ends."""
+        answer = await self.channel.ask(order)
+        return answer if isinstance(answer, ANSWERS[type(order)]) else None
 
     async def _read(self) -> NoReturn:
         """Handle the agent's messages until the stream ends."""
@@ -317,10 +305,8 @@ class AgentSession:
         match message:
             case Pong():
                 pass
-            case Numbered(request=number):
-                asked = self._asked.get((number, type(message)))
-                if asked is not None and not asked.done():
-                    asked.set_result(message)
+            case Numbered():
+                self.channel.answered(message)
             case AgentEnding():
                 self._ending = message
             case _:

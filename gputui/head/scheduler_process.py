@@ -9,7 +9,6 @@ results are lost then, and pending requests fail with the reason.
 import asyncio
 import datetime
 import importlib
-import itertools
 import logging
 import os
 import shutil
@@ -106,8 +105,6 @@ class SchedulerProcess:
         self._stopping = False
         self._end_reason = ""
         self._deaths: list[float] = []
-        self._numbers = itertools.count(1)
-        self._waiting: dict[int, asyncio.Future[Retired]] = {}
         self._meter = CpuMeter()
         self._tasks = Background(self._failed)
         self._task: asyncio.Task[None] | None = None
@@ -143,15 +140,9 @@ class SchedulerProcess:
 
         Raises HeadError when there is no scheduler to do it.
         """
-        if self._child is None or self._end_reason:
+        if self._channel is None or self._end_reason:
             raise HeadError("there is no scheduler now")
-        number = next(self._numbers)
-        answer = self._waiting[number] = asyncio.get_running_loop().create_future()
-        self.send(Retire(number, names))
-        try:
-            retired: Retired = await answer
-        finally:
-            del self._waiting[number]
+        retired: Retired = await self._channel.ask(Retire(0, names))
         if retired.error:
             logger.warning("retiring %s: %s", ", ".join(names), retired.error)
         return retired.names
@@ -244,9 +235,9 @@ class SchedulerProcess:
                 self._tell(Severity.INFO, "scheduler", "started", f"port {self._port}{dashboard}")
             case Counts():
                 self.counts = message
-            case Retired(request=number):
-                if number in self._waiting:
-                    self._waiting[number].set_result(message)
+            case Retired():
+                if self._channel is not None:
+                    self._channel.answered(message)
                 return
         self._took(message)
 
@@ -254,9 +245,8 @@ class SchedulerProcess:
         """Fail what waits for it, and start another one where that may help."""
         reason, closed = f"the scheduler {child.reason or 'could not be ended'}", child.status == 0
         self._end_reason = reason
-        for answer in self._waiting.values():
-            if not answer.done():
-                answer.set_exception(HeadError(reason))
+        if self._channel is not None:
+            self._channel.leave_unanswered(HeadError(reason))
         if self._stopping:
             return
         now = time.monotonic()

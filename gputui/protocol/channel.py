@@ -17,6 +17,7 @@ a lost network would. Either way the peer's `receive` returns None, and what it 
 """
 
 import asyncio
+import itertools
 import logging
 import math
 from collections import OrderedDict, deque
@@ -28,7 +29,7 @@ from gputui.errors import GputuiError, ProtocolError
 from gputui.model.bounds import LAST_LINE_CHARS, LAST_LINES
 from gputui.process.background import Background, within
 from gputui.protocol import codec
-from gputui.protocol.shared import Delivery, LogLines, Refused
+from gputui.protocol.shared import Delivery, LogLines, Numbered, Refused
 from gputui.protocol.streams import ByteStream, Lines, deflating
 
 logger = logging.getLogger(__name__)
@@ -79,6 +80,9 @@ class Channel(Generic[Sent, Received]):
         self._lines = Lines(stream, line_bytes, bytes_per_s)
         self.allow = self._lines.allow
         self._outgoing = Outgoing(self.encode, queue_bytes, MAX_FLOODS)
+        self._numbers = itertools.count(1)
+        self._asked: dict[int, asyncio.Future[Any]] = {}
+        """Answers to come, by the number of the request."""
         self._deflate: Callable[[bytes], bytes] = bytes
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
@@ -100,6 +104,26 @@ class Channel(Generic[Sent, Received]):
             return
         self._idle.clear()
         self._wake.set()
+
+    def ask(self, request: Any) -> "asyncio.Future[Any]":
+        """Send a request at once, with its number filled in, and return its answer to come."""
+        number = next(self._numbers)
+        answer = self._asked[number] = asyncio.get_running_loop().create_future()
+        answer.add_done_callback(lambda _: self._asked.pop(number))
+        self.send(replace(request, request=number))
+        return answer
+
+    def answered(self, answer: Numbered, error: Exception | None = None) -> None:
+        """Give an answer, or the error that it stands for, to who asked."""
+        asked = self._asked.get(answer.request)
+        if asked is not None and not asked.done():
+            asked.set_exception(error) if error else asked.set_result(answer)
+
+    def leave_unanswered(self, error: Exception) -> None:
+        """Fail what was asked, as its peer is gone."""
+        for asked in self._asked.values():
+            if not asked.done():
+                asked.set_exception(error)
 
     async def receive(self) -> Received | None:
         """Return the next message; None when the peer is gone.
