@@ -1,7 +1,6 @@
 """Whatever fails inside a head is answered, recorded, or ends the cluster with its reason."""
 
 import asyncio
-import contextlib
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -16,9 +15,9 @@ from gputui.head.requests import head_of
 from gputui.head.scheduler_process import make_certificate
 from gputui.process.background import Background
 from gputui.protocol.frontend import Scale
-from gputui.protocol.scheduler import ConfigureScheduler, FromScheduler
+from gputui.protocol.scheduler import ConfigureScheduler
 from gputui.protocol.starter import ConfigureHead
-from gputui.protocol.typed_codec import decode, encode
+from gputui.protocol.typed_codec import encode
 from tests.clusters import until
 
 BOUND_S = 30
@@ -102,19 +101,8 @@ def test_a_scheduler_whose_orders_cannot_be_read_ends_with_an_error_and_not_as_i
 ) -> None:
     made = make_certificate()
     config = ConfigureScheduler("127.0.0.1", 0, made, 1.0, str(runtime / "scratch"))
-    with subprocess.Popen(
-        [sys.executable, "-m", "gputui.head.scheduler"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    ) as scheduler:
-        assert scheduler.stdin and scheduler.stdout
-        scheduler.stdin.write(encode(config))
-        scheduler.stdin.flush()
-        decode(scheduler.stdout.readline(), FromScheduler)
-        with contextlib.suppress(BrokenPipeError):
-            scheduler.stdin.write(b"no message\n")
-            scheduler.stdin.flush()
-        _, said = scheduler.communicate(timeout=BOUND_S)
-    assert scheduler.returncode == 1
-    assert b"ProtocolError: not a message of this version: no message" in said
+    command = [sys.executable, "-m", "gputui.head.scheduler"]
+    orders = encode(config) + b"no message\n"
+    done = subprocess.run(command, input=orders, capture_output=True, timeout=BOUND_S)
+    assert done.returncode == 1
+    assert b"ProtocolError: not a message of this version: no message" in done.stderr
