@@ -2,7 +2,7 @@
 
 Each person's commands run as a user of their own, and reach each box by SSH as that user. What
 runs on a GPU locks a file of the test's own for it, which nobody else may have at that time. After
-each round the kernel and `gputui who` must say the same. GPUTUI_PEOPLE_S sets how long.
+each round the kernel, lslocks and `gputui who` must say the same. GPUTUI_PEOPLE_S sets how long.
 """
 
 import contextlib
@@ -11,6 +11,7 @@ import json
 import os
 import pwd
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import pytest
 
@@ -38,6 +39,7 @@ PEOPLE = {"daemon": ("box1", "box2", "box3"), "bin": ("box1", "box2", "box3"), "
 """Users that every Linux has (ssh wants a name for each), and the boxes that they know."""
 MOST_AT_ONCE = 3
 """Commands of one person."""
+DAY_S = 86400.0
 
 HOLD = """
 import fcntl, os, time
@@ -55,6 +57,12 @@ def hold(uuids, seconds):
 if __name__ == "__main__":
     import signal, sys
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if len(sys.argv) > 2:
+        claim = os.open(sys.argv[2], os.O_RDONLY)
+        try:
+            fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            sys.exit(3)
     hold(os.environ["CUDA_VISIBLE_DEVICES"].split(","), float(sys.argv[1]))
 """
 SCRIPT = """
@@ -70,8 +78,24 @@ with Client() as client:
     workers = client.scheduler_info(n_workers=-1)["workers"]
     client.gather([client.submit(work, {seconds}, workers=[at], pure=False) for at in workers])
 """
+CLOCK = """
+import time
+real = time.time
 
-pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="users are played by root alone")
+def now():
+    try:
+        with open({path!r}) as file:
+            return real() + float(file.read())
+    except (OSError, ValueError):
+        return real()
+
+time.time = now
+"""
+
+pytestmark = [
+    pytest.mark.skipif(os.getuid() != 0, reason="users are played by root alone"),
+    pytest.mark.skipif(not shutil.which("lslocks"), reason="needs util-linux"),
+]
 
 
 @dataclass
@@ -118,9 +142,21 @@ class Town:
             words = line.split()
             if words[1] == "FLOCK" and words[3] == "WRITE":
                 holders[int(words[5].split(":")[2])] = int(words[4])
-        claims = {uuid: self.claims(uuid.split("-")[1]) / f"{uuid}.lock" for uuid in self.uuids}
-        ledger = {uuid: self.ledger / uuid for uuid in self.uuids}
-        return self._by_uuid(holders, claims), self._by_uuid(holders, ledger)
+        return self._by_uuid(holders, self._lock_files()), self._by_uuid(holders, self._ledger())
+
+    def listed(self) -> dict[str, int]:
+        """Return the holder of each claim, as lslocks says."""
+        columns = ["lslocks", "--json", "-o", "PID,INODE,MODE"]
+        printed = subprocess.run(columns, capture_output=True, check=True).stdout
+        table = json.loads(printed or '{"locks": []}')  # nobody on this machine holds a lock
+        holders = {each["inode"]: each["pid"] for each in table["locks"] if each["mode"] == "WRITE"}
+        return self._by_uuid(holders, self._lock_files())
+
+    def _lock_files(self) -> dict[str, Path]:
+        return {uuid: self.claims(uuid.split("-")[1]) / f"{uuid}.lock" for uuid in self.uuids}
+
+    def _ledger(self) -> dict[str, Path]:
+        return {uuid: self.ledger / uuid for uuid in self.uuids}
 
     def _by_uuid(self, holders: dict[int, int], files: dict[str, Path]) -> dict[str, int]:
         inodes = {uuid: path.stat().st_ino for uuid, path in files.items() if path.exists()}
@@ -170,8 +206,8 @@ class Person:
         """Do something at random."""
         self.go_on()
         self.look()
-        begin = (self.claim, self.claim, self.program, self.program, self.cluster)
-        disturb = (self.interrupt, self.interrupt, self.kill_part, self.stop, self.release)
+        begin = (self.claim, self.claim, self.program, self.program, self.cluster, self.outsider)
+        disturb = (self.interrupt, self.kill, self.kill_part, self.stop, self.release, self.jump)
         ways = disturb if len(self.doing) >= MOST_AT_ONCE else (*begin, *disturb)
         way = self.choose.choice(ways)
         self.done[way.__name__] += 1
@@ -203,12 +239,28 @@ class Person:
         words = ("--run", str(script), "--name", name, "--gpus", self.count(), *self.wait())
         self.begin("cluster", self.hosts(), *words)
 
+    def outsider(self) -> None:
+        """Hold a GPU without gputui, by the documented convention."""
+        box = self.choose.choice(self.boxes)
+        uuid = f"GPU-{box}-{self.choose.randrange(BOXES[box])}"
+        file = self.town.claims(box) / f"{uuid}.lock"
+        if file.exists():
+            hold = (sys.executable, str(self.town.folder / "hold.py"), "5", str(file))
+            words, env = (*self.command.before, *hold), {"CUDA_VISIBLE_DEVICES": uuid}
+            process = self.command.start_other(*words, env=env, **self.pipes())
+            self.started("outsider", process, True)
+
     def interrupt(self) -> None:
-        """Interrupt or kill a command."""
         if self.doing:
             each = self.choose.choice(self.doing)
             each.forget()
-            each.process.send_signal(self.choose.choice((signal.SIGINT, signal.SIGKILL)))
+            each.process.send_signal(signal.SIGINT)
+
+    def kill(self) -> None:
+        if self.doing:
+            each = self.choose.choice(self.doing)
+            each.forget()
+            each.process.send_signal(signal.SIGKILL)
 
     def kill_part(self) -> None:
         """Kill a head or an agent."""
@@ -241,6 +293,11 @@ class Person:
         self.disturb()
         self.begin("release", "claim", ",".join(self.boxes), "--release")
 
+    def jump(self) -> None:
+        """Set the clock, as all of this person's processes read it."""
+        by_s = self.choose.uniform(-DAY_S, DAY_S)
+        (self.command.folder / "clock.txt").write_text(str(by_s))
+
     def count(self) -> str:
         return str(self.choose.randint(1, 3))
 
@@ -259,17 +316,25 @@ class Person:
                 found += [pid] * (part_of(pid) == part)
         return found
 
+    def pipes(self) -> dict[str, Any]:
+        self._errors = self.command.folder / f"errors{len(self.command.started)}.txt"
+        self._descriptor = os.open(self._errors, os.O_WRONLY | os.O_CREAT)
+        return {"stderr": self._descriptor, "process_group": 0}
+
     def begin(self, what: str, *words: str, by: bool = True) -> None:
-        errors = self.command.folder / f"errors{len(self.command.started)}.txt"
-        with errors.open("w") as file:
-            process = self.command.start(*words, stderr=file, process_group=0)
+        self.started(what, self.command.start(*words, **self.pipes()), by)
+
+    def started(self, what: str, process: "subprocess.Popen[str]", by: bool) -> None:
+        assert process.stdout
         os.set_blocking(process.stdout.fileno(), False)
-        self.doing.append(Doing(what, process, errors, by))
+        os.close(self._descriptor)
+        self.doing.append(Doing(what, process, self._errors, by))
 
     def look(self) -> None:
         """Lock the ledger for what was claimed; see what has ended, and how."""
         for each in list(self.doing):
             status = each.process.poll()
+            assert each.process.stdout
             with contextlib.suppress(TypeError):  # nothing to read now
                 for line in each.process.stdout.read().splitlines():
                     if each.what == "claim" and not (each.ends_by_itself or each.disturbed):
@@ -328,7 +393,10 @@ def a_person(town: Town, name: str) -> Iterator[Person]:
         hosts = SshHosts(home / "ssh")
         hosts.folder.mkdir()
         hosts.make_keys()
-        path = str(Path(fakes.__file__).parent)
+        (command.folder / "sitecustomize.py").write_text(
+            CLOCK.format(path=str(command.folder / "clock.txt"))
+        )
+        path = os.pathsep.join([str(Path(fakes.__file__).parent), str(command.folder)])
         ids = (f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups")
         command.before = ("setpriv", *ids, *reading(), "--")
         command.env |= {
@@ -378,17 +446,19 @@ def test_three_people_never_have_one_gpu_at_a_time(town: Town, people: list[Pers
             time.sleep(choose.uniform(0.0, 3.0))
         agree(town, people)
         rounds += 1
+        print(f"round {rounds}", flush=True)
     print(f"{rounds} rounds", sum((person.done for person in people), Counter()))
     for person in people:
         person.end()
     wait_until(lambda: town.locked() == ({}, {}), LEASE_S + 20, lambda: str(town.locked()))
     for person in people:
+        (person.command.folder / "clock.txt").unlink(missing_ok=True)
         done = person.command("claim", "box1", "-n", "4", "--for", "0s")
         assert done.returncode == 0, done.stderr  # nobody waits for the dead
 
 
 def agree(town: Town, people: list[Person]) -> None:
-    """Wait until the kernel and `who` say the same: no holder is dead, nobody else's."""
+    """Wait until the kernel, lslocks and `who` say the same: no holder is dead, nobody else's."""
     said: list[object] = []
 
     def look() -> bool:
@@ -396,12 +466,12 @@ def agree(town: Town, people: list[Person]) -> None:
             person.look()
         assert town.collisions() == []
         claimed, used = town.locked()
-        who = said_by_who(people[0])
-        said[:] = claimed, used, who, [(each.doing, each.kept) for each in people]
+        who, listed = said_by_who(people[0]), town.listed()
+        said[:] = claimed, used, who, listed, [(each.doing, each.kept) for each in people]
         for person in people:
             person.look()
         kept = {uuid: person.stopped for person in people for uuid in person.kept}
-        if not kept.items() <= claimed.items():
+        if not (listed == claimed and kept.items() <= claimed.items()):
             return False
         try:
             claimants = {uuid: Path(f"/proc/{pid}").owner() for uuid, pid in claimed.items()}
