@@ -1,4 +1,4 @@
-"""The registry, what the palette finds of it, and every command called on a demo."""
+"""The registry, the palette and the help of it, and every command called on a demo."""
 
 from collections import Counter
 from pathlib import Path
@@ -9,8 +9,11 @@ from textual.worker import Worker
 from gputui.tui.commands import Command, Registry
 from gputui.tui.commands.actions import COMMANDS as EVERYWHERE
 from gputui.tui.commands.changes import COMMANDS as CHANGES
+from gputui.tui.dialogs import Page
 from gputui.tui.dialogs.pages import found as matches
+from gputui.tui.dialogs.pages import help_of
 from gputui.tui.views import VIEWS, load_view
+from tests.tui.build import device, host, snapshot
 from tests.tui.still import Driven, Still
 from tests.tui.test_app import Demo
 
@@ -119,3 +122,26 @@ async def test_the_palette_closes_with_its_own_key() -> None:
         await on.press(["ctrl+p"], "find a command")
         await on.pilot.press("ctrl+p")
         await on.sees_not("find a command")
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_every_command_of_a_view_is_in_its_help_whole(view: str) -> None:
+    lines = help_of(view, registry_of_all(), None).splitlines()
+    for command in registry_of_all().in_view(view):
+        assert any(f":{command.name} " in line for line in lines), command.name
+
+
+@pytest.mark.parametrize("size", [(60, 15), (80, 24), (200, 60)])
+async def test_the_help_is_read_to_its_end_and_closed_by_its_own_key(size: tuple[int, int]) -> None:
+    async with Still(snapshot(host("h", device(0)))).showing("h:gpu0", size=size) as on:
+        await on.press(["question_mark"], "IN THE FLEET VIEW", ":zoom-in", "esc closes")
+        await on.press("G", "util<20", "restarts")
+        await on.press(["j", "k", "pageup", "g"], "IN THE FLEET VIEW")
+        await on.press(["question_mark"], then=lambda: not isinstance(on.app.screen, Page))
+
+
+async def test_the_help_tells_what_the_filter_of_its_view_can_ask_for() -> None:
+    async with Still(snapshot(host("h", device(0)))).showing(size=(100, 60)) as on:
+        for key, told in (("4", "worker level"), ("2", "pid"), ("1", "model user alarm")):
+            await on.press([key, "question_mark", "G"], "FILTERS, AFTER /", told)
+            await on.pilot.press("escape")

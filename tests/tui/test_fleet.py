@@ -14,7 +14,8 @@ from gputui.model.slots import slots_of
 from gputui.model.snapshot import HostState, HostStatus, Snapshot, WorkerState, WorkerStatus
 from gputui.protocol.frontend import SnapshotTaken
 from gputui.tui.preferences import Preferences, load, save
-from gputui.tui.rendering.fleet import Look, Selection
+from gputui.tui.rendering import Line, metrics, whole_fields
+from gputui.tui.rendering.fleet import HOST_COLUMNS, Look, Row, Selection
 from gputui.tui.watched import Watched
 from gputui.tui.widgets import bars
 from tests.tui.build import EPOCH, GIB, device, host, snapshot, texts, worker
@@ -328,3 +329,25 @@ async def test_a_gpu_at_idle_power_has_a_word_and_a_colour_of_its_own_in_rows_an
     alarms = {first.key: [AlarmKind.HANGS], second.key: [AlarmKind.ECC]}
     look = Look(Watched(by_subject=alarms))
     assert (look.cell(first), look.cell(second)) == (("≈", "accent"), ("!", "bad"))
+
+
+def cells(line: Line) -> int:
+    return sum(len(text) for text, _ in line)
+
+
+@pytest.mark.parametrize("gpus", [1, 4, 8, 16])
+def test_a_cell_of_a_host_is_as_wide_as_its_column(gpus: int) -> None:
+    found = host("h", *(device(number) for number in range(gpus)))
+    row = Row(found, slots_of(snapshot(found)), Look())
+    for width in (8, 12, 16):
+        assert {cells(column.cell(row, width)) for column in HOST_COLUMNS} == {width}
+
+
+@pytest.mark.parametrize("width", [60, 80])
+@pytest.mark.parametrize("metric", metrics.HEAT)
+def test_a_legend_names_its_marks_whole(metric: metrics.Metric, width: int) -> None:
+    shown = whole_fields(Look(metric=metric).legend(), width)
+    assert cells(shown) <= width
+    assert "".join(text for text, _ in shown).endswith(
+        (" idle", " alarm", " broken", " silent", " idle power", " no worker", " wrong GPU")
+    )

@@ -13,14 +13,17 @@ import pytest
 from textual.drivers.headless_driver import HeadlessDriver
 from textual.events import AppBlur, AppFocus
 
+from gputui import presets
 from gputui.errors import RunError
 from gputui.model.snapshot import Event, RunState, RunStatus, Severity, Snapshot, TaskGroupStatus
 from gputui.model.usage import Failure, Usage
+from gputui.presets import Machine
 from gputui.protocol.frontend import Done, EventHappened, SnapshotTaken, StartRun
 from gputui.runs import Recording, new_record, recorded
 from gputui.runs.records import log_tail
 from gputui.runs.text import differences, text
 from gputui.tui.app import recorded_runs
+from gputui.tui.dialogs.run import Form, fits, memory_text
 from gputui.tui.rendering.work import RunRow, result_lines, run_lines
 from gputui.tui.views import runs_view
 from tests.tui.build import EPOCH, device, host, snapshot, texts, worker
@@ -295,3 +298,31 @@ async def test_a_finished_run_says_how_it_compares_with_the_last_of_its_kind() -
     ) as on:
         await on.press("6", "svd-2")
         await on.sees("took 0:18 (9.0 s then, 100 % slower now)")
+
+
+MACHINE = Machine("cupy", workers=8, threads=8, smallest_bytes=10 * 2**30)
+
+
+def form(**texts: str) -> Form:
+    """Return the form of svd with these texts typed."""
+    made = Form(presets.get("svd"), MACHINE)
+    for name, typed in texts.items():
+        made = made.typed(name, typed)
+    return made
+
+
+def test_only_what_differs_from_the_default_is_sent() -> None:
+    assert form(rows="20000", cols="1000").parameters() == (("rows", "20000"),)
+    assert form(cols="5").typed("cols", "1000").parameters() == ()
+
+
+def test_an_estimate_says_whether_it_fits_and_what_to_change() -> None:
+    assert fits(form(rows="1e5", cols="10").memory(), MACHINE)
+    large = form(rows="1e9", chunk_rows="1e9").memory()
+    assert not fits(large, MACHINE)
+    assert "too large; use chunk_rows" in memory_text(large, MACHINE)
+
+
+def test_without_workers_or_with_mistakes_nothing_is_estimated() -> None:
+    assert Form(presets.get("svd"), None).memory() is None
+    assert form(rows="-1").memory() is None

@@ -16,7 +16,9 @@ from gputui.model.snapshot import (
 )
 from gputui.protocol.frontend import SnapshotTaken
 from gputui.tui.frame import SHORTEST_FRAME_S
+from gputui.tui.rendering.palette import Palette
 from gputui.tui.rendering.work import progress_lines, queue_line, run_progress, waiting_lines
+from gputui.tui.views.tasks_view import legend
 from gputui.tui.watched import ERRED, FIRST_PREFIX, IDLE, KEPT, TaskStream, Throughput
 from tests.tui.build import EPOCH, device, host, snapshot, texts, worker
 from tests.tui.still import Still
@@ -237,3 +239,12 @@ def test_lanes_of_workers_that_are_gone_are_forgotten() -> None:
     stream.keep(["v"])
     assert set(stream.row("w", 4)) == {IDLE}
     assert stream.row("v", 4)[2] == A
+
+
+@pytest.mark.parametrize("width", [30, 57, 80])
+def test_the_legend_of_the_stream_names_its_marks_whole_and_failures_first(width: int) -> None:
+    prefixes = ["normal", "getitem", "qr", "dot", "sum"]
+    (text,) = texts([legend(prefixes, range(7), Palette({}), width)])
+    assert len(text) <= width
+    assert text.startswith("TASK STREAM  ✖ failed")
+    assert text.split()[-1] in (*prefixes, "failed")
