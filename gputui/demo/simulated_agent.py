@@ -108,6 +108,7 @@ class SimulatedAgent:
         pace: float = 0.0,
     ) -> None:
         self.host, self.number, self.gpus = host, number, gpus
+        self.address = f"10.{number // 62_500}.{number // 250 % 250}.{number % 250 + 2}"
         self.pace = pace
         """A factor on all its delays; 0 is immediate."""
         self.rng = random.Random(f"{seed}:{host}")
@@ -129,11 +130,6 @@ class SimulatedAgent:
         self._channel: TypedChannel[FromAgent, ToAgent] | None = None
         self._stream: AgentStream | None = None
         self._tasks = Background(lambda _what, _error: self.end())
-
-    @property
-    def address(self) -> str:
-        """The host's address."""
-        return f"10.{self.number // 62_500}.{self.number // 250 % 250}.{self.number % 250 + 2}"
 
     def connect(self) -> AgentStream:
         """Return the head's end of a connection within this process."""

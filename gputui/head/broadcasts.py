@@ -166,12 +166,8 @@ class Questions:
         self._broadcast = broadcast
         self._someone_there = someone_there
         self._numbers = itertools.count(1)
-        self._open: dict[int, tuple[Asked, asyncio.Future[str | None]]] = {}
-
-    @property
-    def open(self) -> tuple[Asked, ...]:
-        """The questions for a frontend that attaches now."""
-        return tuple(asked for asked, _ in self._open.values())
+        self.open: dict[int, tuple[Asked, asyncio.Future[str | None]]] = {}
+        """By number, each with its answer to come."""
 
     async def ask(self, host: str, question: Question) -> str | None:
         """Ask, and return the answer; None for no."""
@@ -180,17 +176,17 @@ class Questions:
         number = next(self._numbers)
         asked = Asked(number, host, question.kind, question.text, question.secret)
         answer: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
-        self._open[number] = (asked, answer)
+        self.open[number] = (asked, answer)
         self._broadcast(asked)
         try:
             return await answer
         finally:
-            del self._open[number]
+            del self.open[number]
             self._broadcast(replace(asked, withdrawn=True))
 
     def take(self, answer: Answer) -> None:
         """Take a user's answer; one that comes too late is ignored."""
-        if answer.question in self._open:
-            _, waiting = self._open[answer.question]
+        if answer.question in self.open:
+            _, waiting = self.open[answer.question]
             if not waiting.done():
                 waiting.set_result(answer.text)

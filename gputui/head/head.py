@@ -342,7 +342,7 @@ class Head:
         if frontend.snapshots:
             for event in self.event_log.events:
                 frontend.send(EventHappened(event))
-            for asked in self.questions.open:
+            for asked, _ in self.questions.open.values():
                 frontend.send(asked)
             frontend.send(SnapshotTaken(self.view.take()))
             self.view.changed.set()

@@ -52,6 +52,10 @@ class RecordedRun:
         self.step_s = telemetry.step_s
         places = sorted(range(len(telemetry.times)), key=telemetry.times.__getitem__)
         self._times = [telemetry.times[place] for place in places]
+        self.began_at = self._times[0]
+        """When it was first read."""
+        self.seconds = int(self._times[-1] - self.began_at)
+        """How long it was read."""
         self._devices = [
             replace(each, rows=[each.rows[place] for place in places]) for each in telemetry.devices
         ]
@@ -76,16 +80,6 @@ class RecordedRun:
         known = dict.fromkeys((*workers, *(span.worker for span in spans)))
         self._workers = [name for name in known if ":" in name]
         self._uuids = {device.name: device.uuid for device in self._devices}
-
-    @property
-    def began_at(self) -> float:
-        """When it was first read."""
-        return self._times[0]
-
-    @property
-    def seconds(self) -> int:
-        """How long it was read."""
-        return int(self._times[-1] - self._times[0])
 
     def snapshot(self, second: int) -> Snapshot:
         """Return the cluster after so many seconds."""
