@@ -16,7 +16,7 @@ from gputui.model.snapshot import RunState
 from gputui.model.usage import Failure
 from gputui.presets import RunProgress
 from gputui.runs import new_record
-from gputui.runs.progress import Bars, Progress
+from gputui.runs.progress import Bar, Progress
 from gputui.runs.run import warn
 
 POISON = "\x1b]0;owned\x07\x1b[2J\u202eevil\r\x85\n2026-11-23 INFO gputui: all is well"
@@ -91,9 +91,9 @@ def test_why_a_program_waits_and_how_it_ended_are_without_control_characters(
 ) -> None:
     warn(f"train.py (gpu-a) was killed: {POISON}")
     Progress().show(RunProgress(f"{POISON} waited first", 0, 0))
-    bars = Bars()
-    bars.show(RunProgress(f"[link=x]{POISON} waited first", 0, 0))
-    bars.close()
+    bar = Bar()
+    bar.show(RunProgress(f"[link=x]{POISON} waited first", 0, 0))
+    bar.close()
     said = capsys.readouterr().err
     assert harmless(said) and "[link=x]" in said
 

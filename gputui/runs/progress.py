@@ -1,9 +1,8 @@
-"""Show a run's progress on stderr: bars on a terminal, plain lines elsewhere."""
+"""Show a run's progress on stderr: a bar on a terminal, plain lines elsewhere."""
 
 import sys
 import time
 from collections.abc import Mapping
-from typing import Any
 
 from gputui.model.plain_text import safe
 from gputui.model.snapshot import Snapshot, TaskGroupStatus
@@ -41,15 +40,16 @@ class Progress:
         self._quiet = True
 
 
-class Bars(Progress):
-    """A bar for each stage; the one that is under way is the last."""
+class Bar(Progress):
+    """A bar for the stage that is under way, until there is another one."""
 
     def __init__(self) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
         from rich.progress import Progress as RichProgress
 
-        self._bars = RichProgress(
+        super().__init__()
+        self._bar = RichProgress(
             TextColumn("{task.description:<20}", markup=False),
             BarColumn(),
             TextColumn("{task.fields[count]:<11}"),
@@ -57,31 +57,21 @@ class Bars(Progress):
             console=Console(stderr=True),
             redirect_stdout=False,
         )
-        super().__init__()
-        self._tasks: dict[str, Any] = {}
-        self._bars.start()
+        self._task = self._bar.add_task("", total=None, count="")
+        self._bar.start()
 
     def close(self) -> None:
-        """Leave the bars as they are."""
-        self._end_stage()
-        self._bars.stop()
+        """Leave the bar as it is."""
+        self._bar.stop()
 
     def show(self, step: RunProgress) -> None:
-        """Move the stage's bar; the one before it is at its end."""
+        """Move the bar, from the beginning for another stage."""
         if step.stage != self._stage:
-            self._end_stage()
             self._stage = step.stage
-        if step.stage not in self._tasks:
-            self._tasks[step.stage] = self._bars.add_task(safe(step.stage), total=None, count="")
-        task, total = self._tasks[step.stage], step.total or None
-        count = f"{step.done:,}/{step.total:,}" if total else ""
-        self._bars.update(task, completed=step.done, total=total, count=count)
-
-    def _end_stage(self) -> None:
-        """Stop the animated bar of a stage of unknown length."""
-        task = self._tasks.get(self._stage)
-        if task is not None and self._bars.tasks[task].total is None:
-            self._bars.update(task, completed=1, total=1)
+            self._bar.remove_task(self._task)
+            self._task = self._bar.add_task(safe(step.stage), total=None, count="")
+        count = f"{step.done:,}/{step.total:,}" if step.total else ""
+        self._bar.update(self._task, completed=step.done, total=step.total or None, count=count)
 
 
 class TaskCounts:

@@ -190,11 +190,10 @@ class FlightRecorder:
         at: float,
     ) -> None:
         """Take in a GPU's reading: it holds from when the one before was read until it was."""
-        device = self._devices.get(reading.uuid)
-        if device is None:
+        if reading.uuid not in self._devices:
             name = f"{host.name}:{reading.short_name}"
-            device = Device(name, reading, [None] * len(self._times), at)
-            self._devices[reading.uuid] = device
+            self._devices[reading.uuid] = Device(name, reading, [None] * len(self._times), at)
+        device = self._devices[reading.uuid]
         read_at = at if host.read_at is None else min(at, host.read_at)
         for_s = max(0.0, read_at - device.at)
         device.at += for_s

@@ -38,7 +38,7 @@ from gputui.protocol.frontend import (
 )
 from gputui.protocol.programs import is_program
 from gputui.protocol.shared import FollowLogs, LogLines
-from gputui.runs.progress import Bars, Progress, TaskCounts
+from gputui.runs.progress import Bar, Progress, TaskCounts
 from gputui.runs.recorder import FlightRecorder
 from gputui.runs.records import Recording, is_script, new_record, status_of
 from gputui.runs.telemetry import chrome_trace
@@ -127,7 +127,7 @@ class OngoingRun:
         connection: HeadConnection,
         settled: Settled,
         recording: Recording,
-        bars: Progress,
+        shown: Progress,
     ) -> None:
         self.request = request
         self.connection = connection
@@ -139,7 +139,7 @@ class OngoingRun:
         """The newest."""
         self.recorder = FlightRecorder(() if is_program(request.name) else None)
         self._began_at = self._written_at = self._looked_at = time.monotonic()
-        self._bars = bars
+        self._shown = shown
         self._joined = connection.attached.started_at < recording.record.started_at
         """Whether the cluster ran before: what its workers printed then is not this run's."""
         self._tasks = TaskCounts()
@@ -188,14 +188,14 @@ class OngoingRun:
             self.recording.stage(step.stage)
             self._tasks.begin()
         self._step = step
-        self._bars.show(self._tasks.shown(step))
+        self._shown.show(self._tasks.shown(step))
         if time.monotonic() - self._reported_at >= REPORT_EVERY_S:
             self.report()
 
     def quieten(self) -> None:
         """Leave the terminal to another writer from now on."""
-        self._bars.close()
-        self._bars = Progress(quiet=True)
+        self._shown.close()
+        self._shown = Progress(quiet=True)
 
     def report(self) -> None:
         """Report to the head how the run is."""
@@ -362,8 +362,8 @@ async def recorded_run(request: RunRequest, open_cluster: OpenCluster) -> AsyncI
     recording = Recording(replace(record, started_at=float(asked_at or record.started_at)), warn)
     try:
         on_terminal = sys.stderr.isatty() and not request.quiet
-        with contextlib.closing(Bars() if on_terminal else Progress(quiet=request.quiet)) as bars:
-            bars.show(RunProgress("starting", 0, 0))
+        with contextlib.closing(Bar() if on_terminal else Progress(quiet=request.quiet)) as shown:
+            shown.show(RunProgress("starting", 0, 0))
             recording.stage("starting")
             async with await open_cluster() as connection:
                 connection.send(FollowLogs(True))
@@ -375,7 +375,7 @@ async def recorded_run(request: RunRequest, open_cluster: OpenCluster) -> AsyncI
                     warn(f"dashboard at {connection.dashboard}")
                 if connection.attached.metrics and not request.quiet:
                     warn(f"metrics at {connection.attached.metrics}")
-                ongoing = OngoingRun(request, connection, settled, recording, bars)
+                ongoing = OngoingRun(request, connection, settled, recording, shown)
                 ongoing.report()
                 try:
                     yield ongoing
