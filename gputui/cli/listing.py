@@ -334,18 +334,15 @@ def _commands(group: click.Group, context: click.Context) -> Iterator[dict[str, 
     """Yield every command, the unnamed one as `gputui`."""
     for name, command in group.commands.items():
         own = command.context_class(command, parent=context, info_name=name)
+        params = command.params
         yield {
             "name": own.command_path,
             "help": command.help or "",
-            "arguments": [_parameter(each, own) for each in command.params if not _is_option(each)],
-            "options": [_parameter(each, own) for each in command.params if _is_option(each)],
+            "arguments": [_parameter(p, own) for p in params if p.param_type_name == "argument"],
+            "options": [_parameter(p, own) for p in params if p.param_type_name == "option"],
         }
         if isinstance(command, click.Group):
             yield from _commands(command, own)
-
-
-def _is_option(param: click.Parameter) -> bool:
-    return isinstance(param, click.Option)
 
 
 def _parameter(param: click.Parameter, context: click.Context) -> dict[str, Any]:

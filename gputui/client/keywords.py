@@ -146,11 +146,9 @@ fastest way between workers by themselves
                 _TAKEN[name](translated, value)
         elif name in known:
             try:
-                read = parse_settings({known[name]: value})
+                translated.settings[name] = getattr(parse_settings({known[name]: value}), name)
             except UsageError as error:
                 problems.append(str(error))
-            else:
-                translated.settings[name] = getattr(read, name)
         elif name not in REFUSED:
             own = ("hosts", "workers", "n_workers", "min_workers", "timeout")
             hint = did_you_mean(name, [*_TAKEN, *known, *own])

@@ -62,12 +62,16 @@ StartScheduler = Callable[[str], Child]
 def start_scheduler(
     cluster_id: str, command: Sequence[str] = tuple(own_python("gputui.head.scheduler"))
 ) -> Child:
-    """Start a scheduler as a child of this process."""
+    """Start a scheduler as a child of this process.
+
+    It has no way to this user's SSH keys: clients can have code run there (`run_on_scheduler`).
+    """
+    own = {name: value for name, value in os.environ.items() if name not in SSH_AGENT}
     return Child(
         command,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        env=environment(cluster_id),
+        env={**own, "GPUTUI_CLUSTER": cluster_id},
         said=lambda text: logger.info("scheduler: %s", text),
     )
 
@@ -262,15 +266,6 @@ class SchedulerProcess:
         """End with the scheduler: what it said could not be handled, or no other starts."""
         if not self._stopping:
             self._ended(f"{name} failed: {words(error)}", False)
-
-
-def environment(cluster_id: str) -> dict[str, str]:
-    """Return the environment of a scheduler: not the way to this user's SSH keys.
-
-    Clients can have code run there (`run_on_scheduler`), which needs none of them.
-    """
-    own = {name: value for name, value in os.environ.items() if name not in SSH_AGENT}
-    return {**own, "GPUTUI_CLUSTER": cluster_id}
 
 
 COMMON_NAME = "dask-internal"

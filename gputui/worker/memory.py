@@ -184,19 +184,9 @@ class DeviceMemory(MutableMapping[Hashable, object]):
         with self._lock:
             return any(key in self._device for key in keys)
 
-    @property
-    def fast(self) -> Any:
-        """The values in host memory, with `n`, the bytes that they may fill, as Dask's has it."""
-        return self._host.fast
-
-    def evict(self) -> int:
-        """Write one value from host memory to disk; its size in bytes, -1 where that failed."""
-        return int(self._host.evict())
-
-    @property
-    def spilled_total(self) -> tuple[int, int]:
-        """Bytes on disk: as they were in memory, and as they were written."""
-        return tuple(self._host.spilled_total)
+    def __getattr__(self, name: str) -> Any:
+        """Return what else Dask asks of a worker's data: `fast`, `evict`, `spilled_total`."""
+        return getattr(self._host, name)
 
     def _forget(self, key: Hashable) -> bool:
         """Drop a key wherever it is; whether it was anywhere."""
