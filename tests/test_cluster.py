@@ -79,7 +79,6 @@ def test_a_program_that_closes_nothing_ends_quietly(tmp_path: Path, call: str) -
         import atexit, threading
         import gputui
         from distributed import Client
-from distributed.deploy import Cluster
         hosts = {TWO_WORKERS!r}
         cluster = gputui.{call}
         client = Client(cluster)
@@ -105,7 +104,6 @@ def test_clients_left_open_are_closed_before_their_cluster(tmp_path: Path) -> No
         import asyncio, atexit, gc, time
         import distributed.client
         from distributed import Client
-from distributed.deploy import Cluster
         import gputui
         @atexit.register
         def collect():
