@@ -185,7 +185,7 @@ class DeviceMemory(MutableMapping[Hashable, object]):
             return any(key in self._device for key in keys)
 
     def __getattr__(self, name: str) -> Any:
-        """Return what else Dask asks of a worker's data: `fast`, `evict`, `spilled_total`."""
+        """Return a field of the buffer in host memory: Dask asks for `fast` and `evict`."""
         return getattr(self._host, name)
 
     def _forget(self, key: Hashable) -> bool:
