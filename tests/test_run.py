@@ -18,7 +18,7 @@ from distributed import Client, LocalCluster
 
 from gputui import presets
 from gputui.errors import ClusterError, RunError, UsageError
-from gputui.presets import Outcome, Parameter, Preset, RunWorker
+from gputui.presets import Outcome, Parameter, Preset, RunCancelledError, RunWorker
 from gputui.presets.job import Job
 from gputui.presets.workers import refuse_unfit
 from gputui.runs import execution
@@ -120,7 +120,7 @@ def test_cancelling_from_another_thread_ends_the_run_and_its_tasks(client: Clien
     cancel = threading.Event()
     preset = doing(lambda job: Outcome({"x": job.results(job.map(time.sleep, [0.5] * 200))}))
     threading.Timer(0.3, cancel.set).start()
-    with pytest.raises(execution.RunCancelledError):
+    with pytest.raises(RunCancelledError):
         execution.execute(client, preset, {}, cancel=cancel)
     assert all(not keys for keys in _waiting(client))
 

@@ -61,7 +61,7 @@ class Bar(Progress):
         self._bar.start()
 
     def close(self) -> None:
-        """Leave the bar as it is."""
+        """Leave the bar as it is, from now on."""
         self._bar.stop()
 
     def show(self, step: RunProgress) -> None:

@@ -195,7 +195,6 @@ class OngoingRun:
     def quieten(self) -> None:
         """Leave the terminal to another writer from now on."""
         self._shown.close()
-        self._shown = Progress(quiet=True)
 
     def report(self) -> None:
         """Report to the head how the run is."""
