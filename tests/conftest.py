@@ -60,6 +60,15 @@ def _claims(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 @pytest.fixture
+def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder for what runs and what was run, with a path that is short enough for sockets."""
+    with tempfile.TemporaryDirectory(prefix="gt-") as folder:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
+        monkeypatch.setenv("XDG_STATE_HOME", folder)
+        yield Path(folder)
+
+
+@pytest.fixture
 def open_folder() -> Iterator[Path]:
     """A folder in /tmp that every user may reach: pytest closes its own to others.
 

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,14 +26,11 @@ from tests.processes import nothing_left
 
 
 @pytest.fixture(autouse=True)
-def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Folders of its own, and a lease that is no help to an end that was asked for."""
-    with tempfile.TemporaryDirectory(prefix="gt-") as folder:
-        monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
-        monkeypatch.setenv("XDG_STATE_HOME", folder)
-        monkeypatch.setenv("DASK_GPUTUI__LEASE", "60")
-        with dask.config.set({"gputui.lease": 60}):
-            yield Path(folder)
+def _long_lease(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Have a lease that is no help to an end that was asked for."""
+    monkeypatch.setenv("DASK_GPUTUI__LEASE", "60")
+    with dask.config.set({"gputui.lease": 60}):
+        yield
 
 
 def test_a_client_computes_on_a_cluster_and_on_a_hold_of_it_by_name_or_as_the_only_one() -> None:

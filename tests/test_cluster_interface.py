@@ -43,14 +43,8 @@ from tests import fakes
 from tests.processes import nothing_left
 from tests.system.conftest import wait_until
 
+pytestmark = pytest.mark.usefixtures("runtime")
 HOSTS = "localhost gpus=none nthreads=1"
-
-
-@pytest.fixture(autouse=True)
-def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="gt-") as folder:
-        monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
-        yield Path(folder)
 
 
 @pytest.fixture(scope="module")

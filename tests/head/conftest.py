@@ -17,14 +17,6 @@ from tests.clusters import LEASE_S, Clusters, LiveCluster
 
 
 @pytest.fixture
-def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="gt-") as folder:
-        monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
-        monkeypatch.setenv("XDG_STATE_HOME", folder)
-        yield Path(folder)
-
-
-@pytest.fixture
 async def clusters(runtime: Path) -> AsyncIterator[Clusters]:
     clusters = Clusters()
     yield clusters

@@ -4,7 +4,6 @@ import json
 import os
 import socket
 import subprocess
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,11 +14,10 @@ from gputui.protocol.connection_file import ConnectionFile, NameLock
 
 
 @pytest.fixture
-def head(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[NameLock, socket.socket]]:
+def head(runtime: Path) -> Iterator[tuple[NameLock, socket.socket]]:
     """The name of a head that says nothing, and its socket."""
-    with tempfile.TemporaryDirectory(prefix="gt-") as folder, socket.socket(socket.AF_UNIX) as own:
-        monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
-        path = str(Path(folder, "f00d.sock"))
+    with socket.socket(socket.AF_UNIX) as own:
+        path = str(runtime / "f00d.sock")
         own.bind(path)
         own.listen()
         lock = NameLock("lab", "f00d")
