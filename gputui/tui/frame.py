@@ -85,7 +85,7 @@ class View(Widget):
         """Return all that it shows as text, also what would have to be scrolled to."""
         shown = [
             each
-            for each in self.query("*")
+            for each in (self, *self.query("*"))
             if isinstance(each, Drawing)
             and all(node.display for node in each.ancestors_with_self if isinstance(node, Widget))
         ]
@@ -126,10 +126,7 @@ class View(Widget):
 
     def focus_body(self) -> None:
         """Put the focus where keys belong."""
-        for child in self.query("*"):
-            if child.can_focus and child.display:
-                self.take_focus(child)
-                return
+        self.take_focus(self)
 
     def take_focus(self, widget: Widget) -> None:
         """Give a widget the focus at once, before the next key is looked at.

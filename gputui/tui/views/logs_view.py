@@ -1,8 +1,7 @@
 """The logs view: what all workers print, merged, or one worker's; a person alone moves it.
 
-`LogPane` draws the lines of a log book that match, here and on a device's page. While it does not
-follow, its place is a line's number, so that neither new lines nor old ones that are dropped shift
-what is being read.
+While it does not follow, its place is a line's number, so that neither new lines nor old ones that
+are dropped shift what is being read.
 """
 
 import re
@@ -12,7 +11,6 @@ from operator import attrgetter
 from typing import ClassVar
 
 from rich.cells import chop_cells
-from textual.app import ComposeResult
 
 from gputui.model.snapshot import Severity
 from gputui.tui.commands import Command
@@ -21,7 +19,7 @@ from gputui.tui.frame import View
 from gputui.tui.rendering import Line, Part, fitted
 from gputui.tui.rendering.format import safe
 from gputui.tui.watched import Watched
-from gputui.tui.widgets import MOVES, Moving, Pane, Table
+from gputui.tui.widgets import MOVES, Moving, Pane
 from gputui.tui.widgets.logbook import LogBook, LogLine
 
 LEVELS = {
@@ -44,9 +42,15 @@ LOG_FILTER: Fields[LogLine] = Fields(
 )
 
 
-class LogPane(Moving, Pane, can_focus=True):
-    """Lines of a log book; posts a table's `Moved`."""
+MARKED_IN = re.compile(r"[!:*?<>=]")
+"""In a term of a filter that is no plain text."""
 
+
+class LogsView(View, Moving, Pane, can_focus=True):
+    """Merged logs under a filter, with follow and search."""
+
+    NAME = "logs"
+    FILTER = LOG_FILTER
     BINDINGS = MOVES
 
     def __init__(self) -> None:
@@ -56,29 +60,27 @@ class LogPane(Moving, Pane, can_focus=True):
         self.matching: list[LogLine] = []
         """The lines that match, as they were drawn last."""
         self.worker: str | None = None
-        self.filter_text = ""
+        """Whose lines are shown alone."""
         self.search_text = ""
         self.following = True
         self._top = 0
         """The number of the line at the top, while not following."""
 
-    def read(self, book: LogBook) -> None:
-        """Draw the new lines of this book; start again with another book."""
-        if book is not self._book:
-            self._book, self.following = book, True
-        self.draw()
-
-    def choose(self, worker: str | None, filter_text: str) -> None:
-        """Show one worker's lines, or all, that match; raises UsageError."""
-        wanted = parse(filter_text, LOG_FILTER)
-        self.worker, self.filter_text = worker, filter_text.strip()
-        self._matches = lambda line: worker in (None, line.worker) and wanted(line)
-        self.move()
+    def show(self, watched: Watched) -> None:
+        """Draw the lines at the present place; follow another book from its end."""
+        if watched.logs is not self._book:
+            self._book, self.following = watched.logs, True
+        lines = (line for line in self._book.lines if self.worker in (None, line.worker))
+        self.matching = [line for line in lines if self._matches(line)]
+        top, height = self.top, self.rows_seen
+        rows = [row for line in self.matching[top : top + height] for row in self._rows(line)]
+        nothing: Line = [("no line matches" if self.filter_text else "no lines yet", "dim")]
+        self.put((rows[-height:] if self.following else rows[:height]) or [nothing])
 
     def move(self) -> None:
-        """Draw another place, and tell of it."""
-        self.draw()
-        self.post_message(Table.Moved(""))
+        """Draw another place, and say which."""
+        self.show(self.screen_app.watched)
+        self.screen_app.draw_crumbs()
 
     @property
     def top(self) -> int:
@@ -86,19 +88,6 @@ class LogPane(Moving, Pane, can_focus=True):
         if self.following:
             return max(0, len(self.matching) - self.rows_seen)
         return bisect_left(self.matching, self._top, key=attrgetter("number"))
-
-    @property
-    def below(self) -> int:
-        """The number of matching lines below those in sight."""
-        return max(0, len(self.matching) - self.top - self.rows_seen)
-
-    def draw(self) -> None:
-        """Draw the lines at the present place."""
-        self.matching = [line for line in self._book.lines if self._matches(line)]
-        top, height = self.top, self.rows_seen
-        rows = [row for line in self.matching[top : top + height] for row in self._rows(line)]
-        nothing: Line = [("no line matches" if self.filter_text else "no lines yet", "dim")]
-        self.put((rows[-height:] if self.following else rows[:height]) or [nothing])
 
     @property
     def lines(self) -> list[Line]:
@@ -126,14 +115,17 @@ class LogPane(Moving, Pane, can_focus=True):
         end = place + len(self.search_text)
         return [(text[:place], role), (text[place:end], "found"), (text[end:], role)]
 
-    def find(self, forward: bool) -> bool:
-        """Bring the next match to the top; return whether there is one."""
+    def find(self, forward: bool) -> None:
+        """Bring the next match to the top; say so if no line matches."""
         wanted, top = self.search_text.lower(), self.top
         ahead = range(top + 1, len(self.matching)) if forward else range(top - 1, -1, -1)
         places = (place for place in ahead if wanted in self.matching[place].text.lower())
-        if (found := next(places, None) if wanted else None) is not None:
+        if not wanted:
+            self.screen_app.say("nothing to search for: / filters, then esc, n and N")
+        elif (found := next(places, None)) is not None:
             self.stay(found)
-        return found is not None
+        else:
+            self.screen_app.say("no more matches " + ("below" if forward else "above"))
 
     def stay(self, index: int) -> None:
         """Stay at a line, by its index among those that match."""
@@ -158,87 +150,48 @@ class LogPane(Moving, Pane, can_focus=True):
         self.following = last
         self.move()
 
-    def on_resize(self) -> None:
-        """Show as many lines as there is room for."""
-        self.draw()
-
-
-MARKED_IN = re.compile(r"[!:*?<>=]")
-"""In a term of a filter that is no plain text."""
-
-
-class LogsView(View):
-    """Merged logs under a filter, with follow and search."""
-
-    NAME = "logs"
-    FILTER = LOG_FILTER
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.pane = LogPane()
-
-    def compose(self) -> ComposeResult:
-        """Lay out one pane."""
-        yield self.pane
-
-    def show(self, watched: Watched) -> None:
-        """Draw the lines that came."""
-        self.pane.read(watched.logs)
-
     def cells(self) -> list[list[str]]:
         """Return every matching line: time, worker, level, text."""
-        lines = self.pane.matching
-        rows = [[str(one.at), one.worker, one.level.value, one.text] for one in lines]
+        rows = [[str(one.at), one.worker, one.level.value, one.text] for one in self.matching]
         return [["at", "worker", "level", "text"], *rows]
-
-    def on_table_moved(self) -> None:
-        """Say where this is."""
-        self.screen_app.draw_crumbs()
 
     def crumbs(self) -> Line:
         """Say whose lines these are, how many, and whether they follow."""
-        pane = self.pane
-        stopped = f"stopped · {pane.below:,} below · G follows"
+        below = max(0, len(self.matching) - self.top - self.rows_seen)
+        stopped = f"stopped · {below:,} below · G follows"
         parts = [
-            (f"{pane.worker or 'all workers'} · {len(pane.matching):,} lines · ", ""),
-            ("following", "good") if pane.following else (stopped, "warn"),
+            (f"{self.worker or 'all workers'} · {len(self.matching):,} lines · ", ""),
+            ("following", "good") if self.following else (stopped, "warn"),
         ]
-        parts += [(f"  /{pane.filter_text}", "accent")] if pane.filter_text else []
-        parts += [(f" · search {pane.search_text}", "found")] if pane.search_text else []
+        parts += [(f"  /{self.filter_text}", "accent")] if self.filter_text else []
+        parts += [(f" · search {self.search_text}", "found")] if self.search_text else []
         return parts
 
     def go_to(self, key: str) -> None:
         """Show one worker's lines, or all with ""."""
-        self.pane.following = True
-        self.pane.choose(key or None, self.pane.filter_text)
+        self.following, self.worker = True, key or None
+        self.move()
 
     def narrow(self, text: str) -> None:
         """Show only matching lines, and highlight the matches; raises UsageError."""
-        self.pane.choose(self.pane.worker, text)
+        self._matches = parse(text, LOG_FILTER)
         if words := [word for word in text.split() if not MARKED_IN.search(word)]:
-            self.pane.search_text = words[0]
+            self.search_text = words[0]
 
     def back(self) -> bool:
         """Clear the filter, then the search, then the worker."""
-        pane = self.pane
-        if pane.filter_text:
+        if self.filter_text:
             return super().back()
-        if pane.search_text:
-            pane.search_text = ""
-        elif pane.worker is not None:
-            pane.choose(None, pane.filter_text)
+        if self.search_text:
+            self.search_text = ""
+        elif self.worker is not None:
+            self.worker = None
+            self.move()
             return self.screen_app.trail[-1:] != ["device"]
         else:
             return False
-        pane.move()
+        self.move()
         return True
-
-    def find(self, forward: bool) -> None:
-        """Go to the next match; say so if no line matches."""
-        if not self.pane.search_text:
-            self.screen_app.say("nothing to search for: / filters, then esc, n and N")
-        elif not self.pane.find(forward):
-            self.screen_app.say("no more matches " + ("below" if forward else "above"))
 
     COMMANDS: ClassVar[tuple[Command, ...]] = (
         Command("next", "Go to the next match", lambda view: view.find(True), "n"),

@@ -6,7 +6,7 @@ takes five times the CPU at 1,000 rows.)
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from typing import ClassVar
 
@@ -31,17 +31,17 @@ class Drawing(Widget):
     _in_sight: Sequence[Line] = ()
     """Lines as they were shown last."""
 
-    def refresh_changed(self, lines: Sequence[Line]) -> None:
-        """Draw again those lines in sight that are not as they were."""
+    def put(self, lines: Sequence[Line]) -> None:
+        """Show these lines, and draw again those that are not as they were."""
         before, self._in_sight = self._in_sight, lines
         for y, (old, new) in enumerate(zip_longest(before, lines)):
             if old != new:
                 self.refresh(Region(0, y, self.size.width, 1))
 
     @property
-    def lines(self) -> Iterable[Line]:
+    def lines(self) -> Sequence[Line]:
         """All its lines, also those out of sight."""
-        return ()
+        return self._in_sight
 
     @property
     def palette(self) -> Palette:
@@ -68,15 +68,6 @@ class Drawing(Widget):
 
 class Pane(Drawing):
     """Lines of styled parts."""
-
-    @property
-    def lines(self) -> Sequence[Line]:
-        """The lines that were put."""
-        return self._in_sight
-
-    def put(self, lines: Iterable[Line]) -> None:
-        """Show these lines."""
-        self.refresh_changed(tuple(lines))
 
     def put_whole(self, lines: Sequence[Line]) -> None:
         """Show these lines, and be as high as they are many."""
@@ -184,7 +175,7 @@ class Table(ScrollView, Moving, can_focus=True):
         return self._keys[top : top + self.rows_seen]
 
     @property
-    def lines(self) -> Iterable[Line]:
+    def lines(self) -> Sequence[Line]:
         """The heading and every row."""
         return [self._heading, *map(self._draw, self._keys)]
 
@@ -204,7 +195,7 @@ class Table(ScrollView, Moving, can_focus=True):
             self._measure()
             self.refresh()
         self._shown_from = self.scroll_offset.y
-        self.refresh_changed([heading, *map(draw, self.keys_seen)])
+        self.put([heading, *map(draw, self.keys_seen)])
 
     def _measure(self) -> None:
         self.virtual_size = Size(self.scrollable_content_region.width, len(self._keys) + HEADING)
