@@ -12,8 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
-from itertools import groupby
-from operator import attrgetter
 from statistics import median
 from typing import NamedTuple
 
@@ -29,7 +27,6 @@ from gputui.tui.rendering import Line, Part, fitted, merged, spark, whole_fields
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.columns import Column, Order
 from gputui.tui.rendering.detail import LEAST_LINES
-from gputui.tui.rendering.format import HEATS
 from gputui.tui.rendering.metrics import (
     GRAPHED,
     HEAT,
@@ -129,7 +126,7 @@ class Look:
             return fmt.MISSING, "dim"
         if fraction < LEAST:
             return IDLE, "dim"
-        step = min(HEATS - 1, int(fraction * HEATS))
+        step = min(fmt.HEATS - 1, int(fraction * fmt.HEATS))
         return fmt.EIGHTHS[step + 1] if self.flat else CELL, f"heat{step}"
 
     def host_cell(self, host: HostStatus, slots: Sequence[Slot]) -> Part:
@@ -153,7 +150,7 @@ class Look:
         low, high = self.metric.ends
         scale: Line = [
             (f" {low} ", "dim"),
-            *(self.on_ramp((step + 0.5) / HEATS) for step in range(HEATS)),
+            *(self.on_ramp((step + 0.5) / fmt.HEATS) for step in range(fmt.HEATS)),
             (f" {high}", "dim"),
         ]
         idle: Line = [
@@ -483,29 +480,21 @@ class Selection:
         self.by_host: dict[str, list[Slot]] = {}
         self.hosts: dict[str, HostStatus] = {}
         self.look = Look()
-        self.total = 0
-        """All slots, also those that the filter hides."""
-        self.on_gpus = True
-        """Whether any of all slots is a GPU; else they are CPU workers."""
-        self.outliers: dict[str, Part] = {}
-        """Why each slot stands out, and the role of that."""
+        self._strayed: dict[str, str] = {}
+        """Why each outlier is one."""
         self._looked_at = 0.0
-        self._alarms: Mapping[str, Sequence[AlarmKind]] = {}
 
     def take(self, look: Look, matches: Matches[Row] | None = None) -> None:
         """Take in what matches of the newest snapshot."""
-        if look.alarms != self._alarms:
-            self._looked_at, self._alarms = 0.0, look.alarms
         self.look, watched = look, look.watched
         self.hosts = {host.name: host for host in watched.snapshot.hosts}
-        self.total, self.on_gpus = len(watched.slots), watched.on_gpus
         slots: Sequence[Slot] = watched.slots
         if matches is not None:
             slots = [slot for slot in slots if matches(Row(slot.host, (slot,), look, slot))]
         self.slots = {slot.key: slot for slot in slots}
         self.by_host = {name: [] for name in self.hosts}
-        for name, of_host in groupby(slots, key=attrgetter("host.name")):
-            self.by_host[name].extend(of_host)
+        for slot in slots:
+            self.by_host[slot.host.name].append(slot)
         if matches is not None:
             with_slots = {slot.host.name for slot in watched.slots}
             for name, shown in list(self.by_host.items()):
@@ -560,31 +549,31 @@ class Selection:
     @property
     def size(self) -> Part:
         """The number of rows in sight."""
-        shown = len(self.slots)
-        if not self.on_gpus:
+        shown, watched = len(self.slots), self.look.watched
+        total, on_gpus = len(watched.slots), watched.on_gpus
+        if not on_gpus:
             shown = sum(worker.state.up for slot in self.slots.values() for worker in slot.workers)
-        of = f"{shown} of " if shown < self.total else ""
-        slots = of + fmt.many(self.total, "GPU" if self.on_gpus else "worker")
+        of = f"{shown} of " if shown < total else ""
+        slots = of + fmt.many(total, "GPU" if on_gpus else "worker")
         return (f"  {slots} on {fmt.many(len(self.by_host), 'host')}", "dim")
 
-    def _find_outliers(self) -> None:
-        """Look for outliers again, if it is time or an alarm was raised or cleared."""
-        look, before = self.look, self.outliers
-        if self._looked_at <= look.now < self._looked_at + HOLD_S:
-            return
-        self._looked_at = look.now
-        strayed = {
-            key: (score, why)
-            for key, (score, why) in strays(self.slots.values(), look).items()
-            if score > (RETURNED if key in before else STRAYED)
-        }
-        order = sorted(strayed, key=lambda key: (-round(strayed[key][0]), key))
+    @property
+    def outliers(self) -> dict[str, Part]:
+        """Why each slot stands out, and the role of that: by its alarms, else as it strays."""
+        look, before = self.look, self._strayed
+        if not self._looked_at <= look.now < self._looked_at + HOLD_S:
+            self._looked_at = look.now
+            strayed = {
+                key: (-round(score), key, why)
+                for key, (score, why) in strays(self.slots.values(), look).items()
+                if score > (RETURNED if key in before else STRAYED)
+            }
+            self._strayed = {key: why for _, key, why in sorted(strayed.values())}
         alarmed = {k: (", ".join(kinds), alarm_role(kinds)) for k, kinds in look.alarms.items()}
-        self.outliers = {**alarmed, **{key: (strayed[key][1], "") for key in order}}
+        return alarmed | {k: (why, "") for k, why in self._strayed.items() if k not in alarmed}
 
     def outlier_lines(self, *, filtered: bool = False) -> list[Line]:
         """Return the list of outliers, of what is shown only where some are `filtered` out."""
-        self._find_outliers()
         lines: list[Line] = [
             ((f"{fmt.safe(key)} ", "" if role else "dim"), (why, role))
             for key, (why, role) in self.outliers.items()
@@ -598,9 +587,8 @@ class Selection:
 
     def outlier_after(self, key: str | None) -> str | None:
         """Return the key of the outlier after this one; the first after the last."""
-        self._find_outliers()
         keys = list(self.outliers)
-        place = keys.index(key) + 1 if key in self.outliers else 0
+        place = keys.index(key) + 1 if key in keys else 0
         return keys[place % len(keys)] if keys else None
 
 

@@ -135,7 +135,7 @@ class FleetView(Listing[Row]):
     @property
     def columns(self) -> Sequence[Column[Row]]:
         """The columns of the present zoom, after the name."""
-        selection, on_gpus = self.selection, self.selection.on_gpus
+        selection, on_gpus = self.selection, self.screen_app.watched.on_gpus
         if self.zoom is Zoom.HOST:
             most = max(map(len, selection.by_host.values()), default=1)
             hosts = {name: name for name in selection.by_host}
@@ -204,7 +204,7 @@ class FleetView(Listing[Row]):
         """Say how close this is, what is shown, and what is marked."""
         zoom, selection = self.zoom, self.selection
         at = selection.described(self.cursor)
-        name = "worker" if zoom is Zoom.GPU and not selection.on_gpus else zoom.value
+        name = "worker" if zoom is Zoom.GPU and not selection.look.watched.on_gpus else zoom.value
         line = [(f"{name} zoom", "dim"), *at, selection.size, *self.narrowed()]
         if sum(len(text) for text, _ in line) > self.screen_app.size.width:
             line.remove(selection.size)
