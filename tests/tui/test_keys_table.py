@@ -39,7 +39,6 @@ KEYS = {
     "R": "restart",
     "r": "retry repeat",
     "e": "edit",
-    "=": "compare",
     "s": "sort",
     "v": "reverse",
     "space": "mark",

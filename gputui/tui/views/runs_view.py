@@ -96,7 +96,6 @@ class RunsView(Listing[RunRow]):
         self._earlier: tuple[RunStatus, ...] = ()
         self._logs: dict[tuple[str, RunState], tuple[str, ...]] = {}
         """The last lines of ended runs, empty until they were read."""
-        self._comparing = False
 
     def values(self, watched: Watched) -> Iterable[RunRow]:
         """Return the runs, the newest first; those of other clusters after this one's."""
@@ -129,10 +128,10 @@ class RunsView(Listing[RunRow]):
     def about(self, value: RunRow, width: int, height: int) -> list[Line]:
         """Return the run's page: progress, result and figure, or why it failed and what to do.
 
-        While two runs are compared, return both.
+        While two runs are marked, return both.
         """
-        if self._comparing and not self.cannot_compare():
-            marked = (self._values[key] for key in self.marked)
+        marked = [row for row in self._values.values() if row.run.id in self.marked]
+        if len(marked) == 2:
             first, second = sorted(marked, key=lambda row: row.run.started_at)
             return compare_lines(first, second, width)
         run, watched = value.run, self.screen_app.watched
@@ -151,21 +150,6 @@ class RunsView(Listing[RunRow]):
         elif (figure := figure_of(run.result_json)) is not None:
             lines += [(), *figure_lines(figure, width, room, self._text.palette.flat)]
         return [*lines, (), *gpus] if gpus else lines
-
-    def compare(self) -> None:
-        """Show the two runs that are marked side by side, or no longer."""
-        self._comparing = not self._comparing
-        self.screen_app.draw()
-
-    def cannot_compare(self) -> str:
-        """Return why no runs can be compared."""
-        marked = self.marked & self._values.keys()
-        return "" if len(marked) == 2 else "mark two runs with space first"
-
-    def back(self) -> bool:
-        """End the comparison, then clear the filter."""
-        self._comparing = False
-        return super().back()
 
     def _defaults(self, run: RunStatus) -> str:
         """Return the parameters that a run was not given, as its preset has them."""
@@ -281,10 +265,9 @@ class RunsView(Listing[RunRow]):
             "playback", "Play back the recording of the selected run", play_back, "P",
             hint="play back", unavailable=cannot_play,
         ),
-        Command("mark-run", "Mark or unmark a run", Listing.mark, "space", hint="mark"),
         Command(
-            "compare", "Compare two marked runs", compare, "equals_sign", hint="compare",
-            unavailable=cannot_compare,
+            "mark-run", "Mark or unmark a run; two are compared", Listing.mark, "space",
+            hint="compare",
         ),
         *order_commands(NAME),
     )  # fmt: skip
