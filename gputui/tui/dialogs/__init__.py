@@ -148,11 +148,6 @@ class Page(Modal[None]):
             self.dismiss(None)
         return True
 
-    def on_click(self, event: events.Click) -> None:
-        """Close with a click outside it."""
-        if event.widget is self:
-            self.dismiss(None)
-
 
 class Choice(Static, can_focus=True):
     """One way to answer a dialog, taken by its key, with enter and with a click."""
