@@ -16,6 +16,7 @@ from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
 from textual.visual import VisualType
+from textual.widget import Widget
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
@@ -191,9 +192,16 @@ class Dialog(Modal[str | None]):
     Dialog Input { width: 48; margin-top: 1; }
     """
 
-    def __init__(self, title: str, lines: Lines | Fetch, choices: Sequence[Choice]) -> None:
+    def __init__(
+        self,
+        title: str,
+        lines: Lines | Fetch,
+        choices: Sequence[Choice],
+        middle: Sequence[Widget] = (),
+    ) -> None:
+        """`middle` stands between the text and the choices."""
         super().__init__()
-        self._title = title
+        self._title, self._middle = title, middle
         self._choices = {choice.key: choice for choice in choices}
         self._lines = lines
         self._text = Static("…", markup=False, classes="text")
@@ -206,12 +214,8 @@ class Dialog(Modal[str | None]):
             yield Static(safe(self._title), markup=False, classes="title")
             with VerticalScroll(can_focus=False):
                 yield self._text
-            yield from self.middle()
+            yield from self._middle
             yield Horizontal(*self._choices.values(), classes="choices")
-
-    def middle(self) -> ComposeResult:
-        """Yield the widgets between the text and the choices."""
-        yield from ()
 
     def on_mount(self) -> None:
         """Put the focus on the first choice, and show the lines."""
@@ -301,12 +305,8 @@ class QuestionDialog(Dialog):
             self._input = Input(password=asked.secret, compact=True)
             choices = (Choice("enter", "answer"), Choice("escape", "later"))
         title = f"{asked.host}: {asked.kind.replace('-', ' ')}"
-        super().__init__(title, asked.text.splitlines(), choices)
-
-    def middle(self) -> ComposeResult:
-        """Give a line to type a secret into."""
-        if self._input is not None:
-            yield self._input
+        middle = [self._input] if self._input else []
+        super().__init__(title, asked.text.splitlines(), choices, middle)
 
     def on_mount(self) -> None:
         """Show the choices once the question can have been seen."""
