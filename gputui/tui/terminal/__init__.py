@@ -91,10 +91,6 @@ class Input:
         """An escape that came last, or what may begin a paste."""
         self._pasted: str | None = None
         """A paste that has begun."""
-        self._tail = ""
-        """The last characters of it, which may begin its end."""
-        self._ended = False
-        """Whether its end was seen."""
         self._fed_at = 0.0
 
     def feed(self, text: str, now: float) -> Iterator[Message]:
@@ -107,15 +103,15 @@ class Input:
             yield from self._keys(keys)
             if not start:
                 return
-            self._pasted, self._tail, self._ended = "", "", False
-        self._ended = self._ended or END in self._tail + text
-        self._tail = (self._tail + text)[1 - len(END) :]
-        self._pasted += text[: MOST_READ - len(self._pasted)]
+            self._pasted = ""
+        self._pasted += text
+        if len(self._pasted) > MOST_READ:  # its end is near the end of what was read
+            self._pasted = self._pasted[: MOST_READ // 2] + self._pasted[-MOST_READ // 2 :]
 
     def tick(self, now: float) -> Iterator[Message]:
         """Yield the events that a pause completes."""
         quiet_s = now - self._fed_at
-        if self._pasted is not None and quiet_s >= (QUIET_S if self._ended else LOST_S):
+        if self._pasted is not None and quiet_s >= (QUIET_S if END in self._pasted else LOST_S):
             text = self._pasted.replace(END, "").replace("\x1b", "").replace("\x00", "")
             self._pasted = None
             yield Paste(text[:LONGEST])
