@@ -6,12 +6,11 @@ once it stands.
 """
 
 import asyncio
-import contextlib
 import os
 import sys
 import time
 from collections.abc import Callable, Coroutine
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -277,19 +276,6 @@ def recorded_runs() -> tuple[RunStatus, ...]:
 
     Reading takes a disk's time: it is for a thread.
     """
-    from gputui.folders import runs_dir
-
-    written_at: list[int] = []
-    with contextlib.suppress(OSError):
-        written_at = sorted(folder.stat().st_mtime_ns for folder in runs_dir().iterdir())
-    found = _read_runs(tuple(written_at))
-    if not all(run.state.ended for run in found):
-        _read_runs.cache_clear()
-    return found
-
-
-@lru_cache(maxsize=1)
-def _read_runs(_written_at: tuple[int, ...]) -> tuple[RunStatus, ...]:
     from gputui.runs.records import recorded, status_of
 
     return tuple(map(status_of, recorded()))
