@@ -224,7 +224,6 @@ class ScreenApp(Frame):
     def _end_loss(self, text: str) -> None:
         """Show the page as it was before the head was lost, with another banner."""
         self.set_class(False, "-lost")
-        self.top.lose("", "")
         self.top.warn(text)
         self.draw()
 

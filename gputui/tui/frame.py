@@ -201,7 +201,8 @@ class Frame(App[int]):
         self._drawn_at = time.monotonic()
         if not (self.current and self.is_running):
             return
-        self.top.show(self.watched, self.playback, paused=self.paused, readonly=self.readonly)
+        if not self.head.lost:
+            self.top.show(self.watched, self.playback, paused=self.paused, readonly=self.readonly)
         self.view.show(self.watched)
         self.draw_crumbs()
 

@@ -40,7 +40,6 @@ class TopBars(Vertical):
     def __init__(self) -> None:
         super().__init__()
         self._status, self._totals, self._banner = Pane(), Pane(id="totals"), Pane()
-        self._lost = False
 
     def compose(self) -> ComposeResult:
         """Lay out the lines."""
@@ -49,9 +48,7 @@ class TopBars(Vertical):
     def show(
         self, watched: Watched, played: Playback | None, *, paused: bool, readonly: bool
     ) -> None:
-        """Draw the status, unless the cluster is lost."""
-        if self._lost:
-            return
+        """Draw the status."""
         width, height = self.app.size
         line = status_line(watched, width, paused=paused, readonly=readonly)
         past = [past_line(played, width)] if played else []
@@ -64,11 +61,9 @@ class TopBars(Vertical):
         self._totals.put_whole(lines)
 
     def lose(self, status: str, sentence: str) -> None:
-        """Show in red that the cluster does not answer; take it back with ""."""
-        self._lost = bool(status)
-        if status:
-            self._status.put_whole([((fitted(f" {safe(status)}", self.app.size.width), "lost"),)])
-            self.warn(sentence)
+        """Show in red that the cluster does not answer."""
+        self._status.put_whole([((fitted(f" {fmt.safe(status)}", self.app.size.width), "lost"),)])
+        self.warn(sentence)
 
     def warn(self, text: str) -> None:
         """Show a banner until it is taken back with ""."""
