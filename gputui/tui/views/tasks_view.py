@@ -11,7 +11,6 @@ from gputui.tui.rendering import Line, Part, axis, fitted, whole_fields
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.palette import Palette
 from gputui.tui.rendering.work import progress_lines, work_lines
-from gputui.tui.views.listing import Listing
 from gputui.tui.views.lists import WorkersView
 from gputui.tui.watched import ERRED, FIRST_PREFIX, IDLE, KEPT, Watched
 from gputui.tui.widgets import Pane
@@ -42,12 +41,12 @@ def lane_line(name: str, codes: bytes, palette: Palette) -> Line:
     return parts
 
 
-class TasksView(Listing[WorkerStatus]):
-    """Progress by group, and the task stream: a lane per worker."""
+class TasksView(WorkersView):
+    """Progress by group, and the task stream: a lane in place of each worker's row."""
 
     NAME = "tasks"
     COLUMNS = ()
-    FILTER = WorkersView.FILTER
+    COMMANDS = ()
 
     def __init__(self) -> None:
         super().__init__()
@@ -91,10 +90,6 @@ class TasksView(Listing[WorkerStatus]):
     def _lane(self, name: str) -> bytes:
         return self.screen_app.watched.stream.row(name, self._cells)
 
-    def values(self, watched: Watched) -> Iterable[WorkerStatus]:
-        """Return all workers."""
-        return watched.workers
-
     def cells(self) -> list[list[str]]:
         """Return the task groups with all their counts."""
         groups = self.screen_app.watched.snapshot.groups
@@ -104,10 +99,6 @@ class TasksView(Listing[WorkerStatus]):
     def moved(self) -> None:
         """Name the lanes that came into sight, and their tasks."""
         self.call_after_refresh(self.screen_app.redraw)
-
-    def open(self, value: WorkerStatus) -> None:
-        """Show the worker's device."""
-        self.screen_app.go_to("device", value.name)
 
     def crumbs(self) -> Line:
         """Say which lanes are seen."""
