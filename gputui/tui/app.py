@@ -72,14 +72,14 @@ class ScreenApp(Frame):
             Attachment(open_connection, start_again, clock),
             readonly=readonly,
             login=login,
+            choices=choices,
+            earlier_runs=earlier_runs,
         )
         self.ascii_only = ascii_only
         self._ask_on_screen = ask_on_screen
-        self.earlier_runs = earlier_runs
         self.failure: GputuiError | None = None
         """Why the screen gave up."""
         self.registry.add(COMMANDS)
-        self._unread = self.recall(choices)
         self._wanted_theme = WITHOUT_COLOUR if self.no_color else theme or self.preferences.theme
 
     @cached_property

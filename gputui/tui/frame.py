@@ -147,12 +147,20 @@ class Frame(App[int]):
         *,
         readonly: bool = False,
         login: str = "",
+        choices: Path | None = None,
+        earlier_runs: Callable[[], tuple[RunStatus, ...]] = tuple,
     ) -> None:
+        """`choices` is the file of the person's choices; `earlier_runs` reads those of earlier
+        clusters from the disk.
+        """
         super().__init__(ansi_color=True if colourless() else None)
         self.head = head
-        self.preferences = Preferences()
-        self._choices: Path | None = None
-        """The file of the person's choices."""
+        self.preferences, self._unread = Preferences(), ""
+        self._choices = choices
+        try:
+            self.preferences = load(choices) if choices else self.preferences
+        except (OSError, msgspec.MsgspecError) as error:
+            self._unread = f"{choices}: choices not read: {error}"
         self.readonly = readonly
         self.login = login
         """The machine of a head elsewhere, as it was named."""
@@ -162,8 +170,7 @@ class Frame(App[int]):
         self.playback: Playback | None = None
         """The recording that the views show in place of it."""
         self.registry = Registry()
-        self.earlier_runs: Callable[[], tuple[RunStatus, ...]] = tuple
-        """Reads the runs of earlier clusters from the disk."""
+        self.earlier_runs = earlier_runs
         self.closing_text = ""
         """Text printed after the screen has closed."""
         self.stage = ContentSwitcher()
@@ -243,15 +250,6 @@ class Frame(App[int]):
         said = f"not copied, {why_not}: {text}" if why_not else f"copied: {text}"
         self.say(said, bad=bool(why_not))
 
-    def recall(self, choices: Path | None) -> str:
-        """Take up the choices of earlier sessions; return why they were not read, or ""."""
-        self._choices = choices
-        try:
-            self.preferences = load(choices) if choices else Preferences()
-        except (OSError, msgspec.MsgspecError) as error:
-            return f"{choices}: choices not read: {error}"
-        return ""
-
     def prefer(self, **chosen: Any) -> None:
         """Choose otherwise, also for later sessions."""
         self.preferences = replace(self.preferences, **chosen)
@@ -294,14 +292,9 @@ class Frame(App[int]):
         view: View = load_view(name)()
         self.visited[name] = view
         view.id, view.display = name, False
-        self.know(name)
+        self.registry.add(view.COMMANDS, name)
         await self.stage.mount(view)
         return view
-
-    def know(self, name: str) -> None:
-        """Add a view's commands to the registry, once."""
-        if not any(command.view == name for command in self.registry):
-            self.registry.add(load_view(name).COMMANDS, name)
 
     async def know_all(self) -> None:
         """Make the fleet's view, and add every view's commands, while nobody waits for them.
@@ -311,7 +304,7 @@ class Frame(App[int]):
         if "fleet" not in self.visited and self.stage.is_attached:  # else the screen has ended
             await self._make("fleet")
         for name in VIEWS:
-            self.know(name)
+            self.registry.add(load_view(name).COMMANDS, name)
             await asyncio.sleep(0)
 
     def _enter(self, view: View, key: str) -> None:
@@ -378,12 +371,8 @@ class Frame(App[int]):
         if command.at_once:
             await self._carry_out(command, argument)
         else:
-            self._carry_out_soon(command, argument)
+            self.run_worker(self._carry_out(command, argument))
             await asyncio.sleep(0)  # its dialog stands before the next key is looked at
-
-    @work
-    async def _carry_out_soon(self, command: Command, argument: str) -> None:
-        await self._carry_out(command, argument)
 
     async def _carry_out(self, command: Command, argument: str) -> None:
         try:

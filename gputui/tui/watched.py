@@ -270,13 +270,6 @@ class Watched:
         """Whether no worker is wanted: there is no scheduler."""
         return self.snapshot.state is ClusterState.WATCHING
 
-    def ask(self, question: "Asked") -> None:
-        """Keep a question, or forget one that was withdrawn."""
-        if question.withdrawn:
-            self.questions.pop(question.question, None)
-        else:
-            self.questions[question.question] = question
-
 
 LOOK_BACK_S = 240
 """How much of a recording the graphs and the task stream show after a step back."""

@@ -36,7 +36,7 @@ ENDING = ("quit", "stop")
 def registry_of_all() -> Registry:
     app = Still().app
     for name in VIEWS:
-        app.know(name)
+        app.registry.add(load_view(name).COMMANDS, name)
     return app.registry
 
 

@@ -115,10 +115,13 @@ class Person:
 
     def hear(self, asked: Asked) -> None:
         """Add or withdraw a question, and show the open one."""
-        app, shown = self._app, self._app.screen
-        app.live.ask(asked)
-        if asked.withdrawn and isinstance(shown, QuestionDialog) and shown.number == asked.question:
-            shown.dismiss(None)
+        questions, shown = self._app.live.questions, self._app.screen
+        if not asked.withdrawn:
+            questions[asked.question] = asked
+        else:
+            questions.pop(asked.question, None)
+            if isinstance(shown, QuestionDialog) and shown.number == asked.question:
+                shown.dismiss(None)
         self.show_question()
 
     def show_question(self) -> None:

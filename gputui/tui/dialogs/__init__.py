@@ -123,7 +123,6 @@ class Modal(ModalScreen[Result]):
 class Page(Modal[None]):
     """A long text; a key that neither moves it nor means something to its kind closes it."""
 
-    AUTO_FOCUS = ""
     DEFAULT_CSS = """
     Page { background: $background; }
     Page > Vertical { width: 96%; max-width: 100; height: 90%; padding: 0 2; }

@@ -192,21 +192,20 @@ class Why(Page):
         self.text.update(
             f"waits for the head, the scheduler and {agents}: {ANSWER_S:.0f} s at most"
         )
-        self._found = await self._verdicts()
-        parts = [
-            (safe(line), "" if line.startswith(" ") else "bold") for line in as_lines(self._found)
-        ]
-        self.text.update(Content("\n").join(Content.styled(*part) for part in parts))
-
-    async def _verdicts(self) -> tuple[Verdict, ...]:
         try:
             async with asyncio.timeout(ANSWER_S):
                 found = await self._head.request(Examine(0))
         except (HeadError, TimeoutError):
-            return (Verdict("head-silent", self._head.sentence()),)
-        assert isinstance(found, Examined)
-        snapshot, events = self._watched.snapshot, tuple(self._watched.events)
-        return verdicts(Evidence(snapshot, found.hosts, found.scheduler, events))
+            self._found = (Verdict("head-silent", self._head.sentence()),)
+        else:
+            assert isinstance(found, Examined)
+            snapshot, events = self._watched.snapshot, tuple(self._watched.events)
+            evidence = Evidence(snapshot, found.hosts, found.scheduler, events)
+            self._found = verdicts(evidence)
+        parts = [
+            (safe(line), "" if line.startswith(" ") else "bold") for line in as_lines(self._found)
+        ]
+        self.text.update(Content("\n").join(Content.styled(*part) for part in parts))
 
     async def take(self, key: str) -> bool:
         """Ask again, or copy; the rest is every page's."""

@@ -135,7 +135,7 @@ class CellDriver(LinuxDriver):
     def __init__(self, app: App[Any], **options: Any) -> None:
         require()
         super().__init__(app, **options)
-        self._cells = Cells()
+        self.cells = Cells()
 
     def run_input_thread(self) -> None:
         """Read the terminal's input until the screen or the terminal ends."""
@@ -154,15 +154,11 @@ class CellDriver(LinuxDriver):
             for message in messages:
                 self.process_message(message)
 
-    def forget(self) -> None:
-        """Take nothing on the terminal for granted: the next frame sends every cell."""
-        self._cells.forget()
-
     def write(self, data: str) -> None:
         """Write the changed cells; on an ASCII screen in ASCII only."""
         if self._app.has_class("-ascii"):
             data = to_ascii(data)
-        if sent := self._cells.let_through(data, self._app.size):
+        if sent := self.cells.let_through(data, self._app.size):
             super().write(sent)
 
 
@@ -173,7 +169,7 @@ def draw_again(app: App[Any]) -> None:
     cells on the way there.
     """
     if isinstance(app._driver, CellDriver):
-        app._driver.forget()
+        app._driver.cells.forget()
     app.refresh()
 
 

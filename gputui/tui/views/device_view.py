@@ -21,7 +21,6 @@ from gputui.tui.widgets import HEADING
 SPAN = "Graphs of 2 minutes, 10 minutes, 1 hour"
 MOST_PROCESSES = 6
 """Processes in sight at once; the list scrolls."""
-OWNER_ROLES = {Owner.OURS: "", Owner.OTHER: "warn", Owner.UNKNOWN: "warn"}
 
 
 class DeviceView(Listing[DeviceProcess]):
@@ -31,7 +30,13 @@ class DeviceView(Listing[DeviceProcess]):
     KEY = "pid"
     COLUMNS: ClassVar[Sequence[Column[DeviceProcess]]] = (
         text_column("PID", 8, 0, lambda p: str(p.pid) if p.pid else fmt.MISSING, right=True),
-        text_column("WHOSE", 8, 0, lambda p: p.owner.value, lambda p: OWNER_ROLES[p.owner]),
+        text_column(
+            "WHOSE",
+            8,
+            0,
+            lambda p: p.owner.value,
+            lambda p: "" if p.owner is Owner.OURS else "warn",
+        ),
         text_column("USER", 10, 1, lambda p: fmt.safe(p.user) if p.user else fmt.MISSING),
         text_column("MEMORY", 7, 0, lambda p: fmt.size(p.memory_bytes), right=True),
         text_column(

@@ -254,8 +254,8 @@ class FleetView(Listing[Row]):
 
     # What a person changes
 
-    def zoom_to(self, zoom: Zoom, key: str | None = None) -> None:
-        """Look from so far, with the cursor where it was."""
+    def zoom_to(self, zoom: Zoom | None, key: str | None = None) -> None:
+        """Look from so far, or from where all fits, with the cursor where it was."""
         key = key or self.cursor
         self.chosen_zoom = zoom
         self.screen_app.draw()
@@ -279,9 +279,7 @@ class FleetView(Listing[Row]):
             return True
         if self.chosen_zoom is None:
             return False
-        self.chosen_zoom = None
-        self.screen_app.draw()
-        self.focus_body()
+        self.zoom_to(None)
         return True
 
     @property

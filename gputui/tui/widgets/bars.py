@@ -20,7 +20,6 @@ from gputui.model.snapshot import ClusterState, HostState, SchedulerState, Snaps
 from gputui.tui.commands import Command, key_name
 from gputui.tui.rendering import Line, Part, fitted, spark, whole_fields
 from gputui.tui.rendering import format as fmt
-from gputui.tui.rendering.format import safe
 from gputui.tui.views import VIEWS
 from gputui.tui.watched import FLEET, Playback, Watched
 from gputui.tui.widgets import Pane
@@ -68,7 +67,7 @@ class TopBars(Vertical):
     def warn(self, text: str) -> None:
         """Show a banner until it is taken back with ""."""
         width = max(1, self.app.size.width - 2)
-        lines = [line for each in text.splitlines() for line in wrap(safe(each), width)]
+        lines = [line for each in text.splitlines() for line in wrap(fmt.safe(each), width)]
         self._banner.put_whole([((f" {line}", "bad"),) for line in lines])
 
 
@@ -99,7 +98,7 @@ class BottomBars(Vertical):
 
     def say(self, text: str, *, bad: bool = False) -> None:
         """Show a message for some seconds."""
-        words, width = safe(text.replace("\n", "; ")), max(1, self.size.width)
+        words, width = fmt.safe(text.replace("\n", "; ")), max(1, self.size.width)
         lines = wrap(words, width, max_lines=MOST_SAID, placeholder=" …")
         self._said = [((line, "warn" if bad else "accent"),) for line in lines]
         self._silence_at = time.monotonic() + SAID_FOR_S
@@ -125,7 +124,7 @@ def status_line(watched: Watched, width: int, *, paused: bool, readonly: bool) -
     snapshot = watched.snapshot
     if not snapshot.name:
         return (("gputui", "title"), ("  waiting for the cluster", "dim"))
-    parts: list[Part] = [("gputui ", "dim"), (safe(snapshot.name), "title")]
+    parts: list[Part] = [("gputui ", "dim"), (fmt.safe(snapshot.name), "title")]
     parts += [(" SIMULATED", "warn")] if snapshot.simulated else []
     parts += [(" PAUSED", "warn")] if paused else []
     parts += [(" read-only", "dim")] if readonly else []
@@ -231,7 +230,7 @@ def trouble_lines(watched: Watched, width: int, most: int) -> list[Line]:
         kinds.setdefault(alarm.kind, []).append(alarm)
     lines: list[Line] = []
     for kind, alarms in list(kinds.items())[:most]:
-        first, name = alarms[0], safe(alarms[0].subject)
+        first, name = alarms[0], fmt.safe(alarms[0].subject)
         sign, role = ("✖", "bad") if first.serious else ("▲", "warn")
         more = f" and {len(alarms) - 1} more" if len(alarms) > 1 else ""
         head = f" {sign} {fitted(name, min(24, cell_len(name)))}{more}  "
@@ -242,7 +241,7 @@ def trouble_lines(watched: Watched, width: int, most: int) -> list[Line]:
             rest = f"  +{len(kinds) - most} more" if len(kinds) > most else ""
             end += [(rest, "warn"), ("  !", "key"), (" lists all", "dim")]
         room = max(0, width - cell_len(head) - _width(end))
-        text = safe(f"{kind.value}{_detail(watched, first)}")
+        text = fmt.safe(f"{kind.value}{_detail(watched, first)}")
         lines.append([(head, role), (fitted(text, room), role), *end])
     return lines
 

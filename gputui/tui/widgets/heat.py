@@ -32,8 +32,6 @@ class Arrangement:
     """The width of the label of each block, 0 for none."""
     range: int
     """The width of the label of each line, 0 for none."""
-    by_host: bool
-    """Whether a cell is a whole host."""
     block: int
     """Columns of a block, with its label and the space after it."""
 
@@ -62,8 +60,8 @@ def arrange(blocks: Sequence[Block], width: int, height: int) -> Arrangement:
     >>> len(roomy.lines), roomy.cell, roomy.gap, roomy.label
     (2, 1, 1, 2)
     >>> tight = arrange(blocks, 12, 1)
-    >>> len(tight.lines), tight.by_host
-    (1, True)
+    >>> len(tight.lines), tight.lines[0][0]
+    (1, ('n0', ['n0']))
     """
     longest = min(20, max((len(name) for name, _ in blocks), default=0))
     for cell, gap, labelled, ranged, by_host in SHAPES:
@@ -75,7 +73,7 @@ def arrange(blocks: Sequence[Block], width: int, height: int) -> Arrangement:
         lines = [shown[at : at + per_line] for at in range(0, len(shown), per_line or 1)]
         if per_line > 0 and len(lines) <= height:
             break
-    return Arrangement(lines, cell, gap, label, range_, by_host, block)
+    return Arrangement(lines, cell, gap, label, range_, block)
 
 
 def range_label(blocks: Sequence[Block], width: int) -> str:

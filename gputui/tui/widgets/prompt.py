@@ -95,10 +95,6 @@ class Prompt(Input):
         self._mark = ""
         self._answer: asyncio.Future[str | None] | None = None
         """What the line comes to, while it is in sight."""
-        self._candidates: Candidates = lambda line: ()
-        self._when_typed: Callable[[str], None] = lambda line: None
-        self._past: Sequence[str] = ()
-        """The lines that were typed before."""
         self._back, self._typed = 0, ""
         """How many of them back this one is, and the line that was typed instead."""
         self._round: list[str] = []
