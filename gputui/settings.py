@@ -52,13 +52,14 @@ WORKER_KEYS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
 
 
 def load_settings() -> Settings:
-    """Return the settings of this user's Dask configuration; raises UsageError."""
+    """Return the settings of this user's Dask configuration.
+
+    Raises UsageError, and Dask's own error for a malformed file: `malformed` makes words of it.
+    """
     if not is_configured():
         return Settings()
-    try:
-        import dask.config
-    except ValueError as error:
-        raise malformed(error) from error
+    import dask.config
+
     ours, dasks = dask.config.get("gputui", None) or {}, dask.config.get("distributed", None) or {}
     _check_section("gputui", ours, "{lease: 30}")
     _check_section("distributed", dasks, "{worker: {memory: {pause: 0.9}}}")

@@ -193,7 +193,7 @@ def remove_old_runs() -> None:
 
     try:
         runs.prune(max(1, load_settings().runs_kept))
-    except (UsageError, OSError) as error:
+    except (UsageError, ValueError, OSError) as error:
         print(f"gputui: no earlier run was removed: {error}", file=sys.stderr)
 
 
