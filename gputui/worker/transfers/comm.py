@@ -34,7 +34,7 @@ from gputui.worker.transfers.cuda_ipc import (
     allocations,
     mappings,
 )
-from gputui.worker.transfers.loans import Location, Page, Ticket, came, moved, say_once
+from gputui.worker.transfers.loans import Location, Page, Ticket, moved, say_once
 from gputui.worker.transfers.packing import Parts, pack, unpack, worth_lending
 
 THREADS = 4
@@ -114,7 +114,6 @@ class WorkerComm(TLS):  # type: ignore[misc]
         """Write a message; an answer to a near worker's get_data with its values lent."""
         if isinstance(msg, dict):
             if msg.get("op") == "get_data":
-                came(Way.CONNECTION)
                 self._asks = True
             elif self._asked and msg.get("status") == "OK" and serializers is None:
                 msg = await self._lend(msg)
@@ -205,7 +204,6 @@ class WorkerComm(TLS):  # type: ignore[misc]
             again = AsBytes(maps_device=not isinstance(error, NoMappingError))
         else:
             return {**msg, "data": taken}
-        came(Way.CONNECTION)
         await super().write(Serialize(again))
         return _counted(await super().read(deserializers))
 

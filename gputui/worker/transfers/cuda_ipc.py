@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from gputui.model.usage import Way
 from gputui.worker.cuda import Driver, driver
-from gputui.worker.transfers.loans import Location, Page, Ticket, came, check_held, say_once
+from gputui.worker.transfers.loans import Location, Page, Ticket, check_held, moved, say_once
 
 DEVICE_FROM_BYTES = 2**16
 """From which a device array is faster by a handle than through host memory."""
@@ -207,7 +207,7 @@ class Mappings:
         """Copy a loan to this device; raises OSError, or NoMappingError if it never can."""
         with self._mapped(frame) as address:
             self._driver.copy(pointer, address + frame.offset, frame.size)
-        came(Way.DEVICE, frame.size)
+        moved(Way.DEVICE, frame.size)
 
     def close(self, pid: int, page_file: int, buffer_id: int) -> None:
         """Close the mapping of an owner's allocation, as soon as no copy uses it."""

@@ -98,20 +98,15 @@ class Location:
 
 
 last_ways = [Way.CONNECTION]
-"""The way of the last value that came; preset `transfer` reports it."""
+"""The way of the last bytes that came; preset `transfer` reports it."""
 moved_bytes = dict.fromkeys(Way, 0)
 """What came to this process from other workers, by way."""
 _moved_lock = threading.Lock()
 
 
-def came(way: Way, size: int = 0) -> None:
-    """Note which way a value comes, and bytes of it."""
-    last_ways[0] = way
-    moved(way, size)
-
-
 def moved(way: Way, size: int) -> None:
     """Count bytes that came."""
+    last_ways[0] = way
     with _moved_lock:
         moved_bytes[way] += size
 

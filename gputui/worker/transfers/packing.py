@@ -30,7 +30,7 @@ from gputui.engine.wire import buffer_on_host, on_device, on_host
 from gputui.model.usage import Way
 from gputui.worker.cuda import driver
 from gputui.worker.transfers.cuda_ipc import DEVICE_FROM_BYTES, Loan, MappedBytes, mappings
-from gputui.worker.transfers.loans import Location, Ticket, came, check_held, moved
+from gputui.worker.transfers.loans import Location, Ticket, check_held, moved
 
 HOST_FROM_BYTES = 2**22
 """From which a host buffer is faster through memory that both map than over TLS."""
@@ -108,7 +108,7 @@ def _mapped(owner: Location, descriptor: int, size: int) -> memoryview:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     memory = (ctypes.c_ubyte * size).from_address(address)
     weakref.finalize(memory, _libc.munmap, address, size).atexit = False
-    came(Way.MEMORY_FILE, size)
+    moved(Way.MEMORY_FILE, size)
     return memoryview(memory).cast("B")
 
 
