@@ -49,8 +49,6 @@ from gputui.protocol.programs import (
     unpacked,
 )
 
-LOOK_S = 0.5
-"""How often the memory of programs with a limit is read."""
 HOST_WINDOW_BYTES = 2**22
 """What all programs may have printed that was not taken: a channel has room to send it again."""
 DRAINED_S = 0.2

@@ -30,9 +30,7 @@ from gputui.agent.gpu.telemetry import TelemetryReader
 from gputui.agent.gpu.watch import DeviceWatch
 from gputui.agent.held_claims import FOLLOW_S, HeldClaims
 from gputui.agent.listening import OpenPorts
-from gputui.agent.programs import LOOK_S as PROGRAMS_EVERY_S
 from gputui.agent.programs import Programs
-from gputui.agent.workers import LOOK_S as LIMITS_EVERY_S
 from gputui.agent.workers import Workers
 from gputui.errors import ProtocolError
 from gputui.process.background import RETRY_S, Background, together, within, words
@@ -82,6 +80,9 @@ LEASE_STEPS = 20
 with its machine, counts as any other: what its head sent meanwhile is still unread."""
 
 LOOK_EVERY_S = 1.0
+WORKERS_EVERY_S = 0.2
+PROGRAMS_EVERY_S = 0.5
+"""How often the memory of those with a limit is read."""
 
 MEETING_S = 2.0
 """How long an agent that cannot work waits for its head, to say so."""
@@ -199,7 +200,7 @@ class Supervisor:
             ),
             ("claims", FOLLOW_S, self._follow_workers),
             ("its log and its pack", LOOK_EVERY_S, self._keep_house),
-            ("memory limits", LIMITS_EVERY_S, self._workers.keep_limits),
+            ("memory limits", WORKERS_EVERY_S, self._workers.keep_limits),
             ("memory limits of programs", PROGRAMS_EVERY_S, self._programs.keep_limits),
         ):
             self._lasting.every(interval_s, work, name, self._failing)

@@ -42,9 +42,6 @@ from gputui.protocol.forking import (
 )
 from gputui.protocol.shared import Credentials, FollowLogs
 
-LOOK_S = 0.2
-"""How often the workers' memory is read."""
-
 RESTART_GRACE_S = 3.0
 
 KILLED_S = 5.0

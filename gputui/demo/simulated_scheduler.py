@@ -126,7 +126,7 @@ class SimulatedScheduler:
                 if not worker.agent.silent:
                     self._go_on(worker, at)
             if not self.busy:
-                self._channel.send(self._counts(at))
+                self._channel.send(self._counts())
             await asyncio.sleep(interval_s)
 
     def _failed(self, what: str, error: Exception) -> None:
@@ -175,7 +175,7 @@ class SimulatedScheduler:
         if len(self._spans) < SPANS_KEPT:
             self._spans.append(TaskSpan(worker.name, stage.prefix, worker.began_at, seconds))
 
-    def _counts(self, at: float) -> Counts:
+    def _counts(self) -> Counts:
         groups = tuple(group for run in reversed(self.runs) for group in run.groups())
         queued = sum(group.queued for group in groups)
         spans, self._spans = self._spans, []
@@ -183,7 +183,6 @@ class SimulatedScheduler:
         results = sum(group.memory for group in groups) // each
         held_bytes = sum(group.nbytes or 0 for group in groups) // each
         return Counts(
-            at=at,
             workers=tuple(counts_of(w, results, held_bytes) for w in self.workers.values()),
             groups=groups,
             tasks=sum(group.total for group in groups),

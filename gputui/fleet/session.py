@@ -248,13 +248,12 @@ class AgentSession:
         self._event_at = 0.0
         self._ending: AgentEnding | None = None
 
-    async def attend(self, making_ready: Coroutine[Any, Any, None]) -> NoReturn:
+    async def attend(self, making_ready: Coroutine[Any, Any, None]) -> None:
         """Make ready, read and ping, until the first of them fails with a HostError."""
         try:
             await together(self._read(), self._ping(), making_ready)
         finally:
             self.channel.leave_unanswered(TimeoutError())
-        raise AssertionError("reading ends with an error only")
 
     async def configure(self, host: Host, **more: Any) -> Facts:
         """Send the first message, with `more` of its fields, and return the agent's facts."""

@@ -99,7 +99,6 @@ class Counts:
 
     delivery: ClassVar[Delivery] = Delivery.LATEST
 
-    at: Moment
     workers: Fleet[WorkerCounts]
     groups: Fleet[TaskGroupStatus]
     tasks: Number

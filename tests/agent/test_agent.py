@@ -14,7 +14,7 @@ from typing import Any
 import distributed
 import pytest
 
-from gputui.agent.workers import LOOK_S
+from gputui.agent.supervisor import WORKERS_EVERY_S
 from gputui.protocol.agent import (
     Ping,
     Pong,
@@ -97,7 +97,7 @@ async def test_a_worker_over_its_limit_is_left_alone_where_dask_is_told_to(
 ) -> None:
     def pass_the_limit() -> int:
         held = b"x" * 2**30
-        time.sleep(4 * LOOK_S)
+        time.sleep(4 * WORKERS_EVERY_S)
         return len(held)
 
     one, credentials = scheduler

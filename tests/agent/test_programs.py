@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gputui.agent.programs import LOOK_S
+from gputui.agent.supervisor import PROGRAMS_EVERY_S
 from gputui.protocol.agent import Ping, Pong, Telemetry
 from gputui.protocol.programs import (
     PIECE_BYTES,
@@ -253,7 +253,7 @@ async def test_what_processes_share_counts_once_against_their_limit(host: Progra
         "held = bytearray(os.urandom(2**20) * 60)\n"
         "for _ in range(3):\n"
         "    if not os.fork(): break\n"
-        f"time.sleep({2 * LOOK_S})"
+        f"time.sleep({2 * PROGRAMS_EVERY_S})"
     )
     host.python(code, memory_limit_bytes=150 * 2**20)
     assert (await host.finished())[0].status == 0

@@ -247,7 +247,7 @@ def counts_of(names: Iterable[str], rng: random.Random) -> Counts:
         )
         for name in names
     )
-    return Counts(time.time(), workers, (), 100_000, 5_000, 1, 0)
+    return Counts(workers, (), 100_000, 5_000, 1, 0)
 
 
 async def schedule(names: list[str]) -> None:

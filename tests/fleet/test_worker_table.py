@@ -18,7 +18,7 @@ def spec(name: str = "a:gpu0") -> WorkerSpec:
 
 def counts(name: str, *, executing: int = 0, held: int = 0, status: str = "running") -> Counts:
     worker = WorkerCounts(name, status, executing, 0, 1, held, 0)
-    return Counts(0.0, (worker,), (), 0, 0, 0, 0)
+    return Counts((worker,), (), 0, 0, 0, 0)
 
 
 def exited(name: str = "a:gpu0", **told: object) -> WorkerExited:
@@ -87,13 +87,13 @@ def test_the_cheapest_to_give_up_is_the_idle_one_that_holds_least() -> None:
         counts("a:gpu2", held=5),
     )
     workers = (*busy.workers, *full.workers, *light.workers)
-    worker_table.count(Counts(0.0, workers, (), 0, 0, 0, 0))
+    worker_table.count(Counts(workers, (), 0, 0, 0, 0))
     assert worker_table.ranked == ("a:gpu3", "a:gpu2", "a:gpu1", "a:gpu0")
 
 
 def test_a_worker_without_heartbeats_is_silent_whatever_it_was(worker_table: WorkerTable) -> None:
     (quiet,) = counts("a:gpu0", executing=1).workers
-    worker_table.count(Counts(0.0, (replace(quiet, silent_s=7.2),), (), 0, 0, 0, 0))
+    worker_table.count(Counts((replace(quiet, silent_s=7.2),), (), 0, 0, 0, 0))
     (status,) = worker_table.statuses({})
     assert (status.state, status.silent_for_s) == (WorkerState.SILENT, 7.2)
     assert status.reason == "no heartbeat for 7 s"

@@ -323,7 +323,6 @@ def count(scheduler: Scheduler, listening_since: float = 0.0) -> Counts:
     running = {state.address: _running(state) for state in states}
     bound_s = max(SILENT_AFTER_S, SILENT_AFTER_HEARTBEATS * heartbeat_interval(len(states)))
     return Counts(
-        at=now,
         workers=tuple(
             _worker(
                 state,
