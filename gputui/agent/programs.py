@@ -30,12 +30,11 @@ from gputui.process.lifetime import start_problem
 from gputui.protocol.programs import (
     PIECE_BYTES,
     WINDOW_BYTES,
+    BytesTaken,
     EndPrograms,
     FolderTaken,
     FromProgram,
-    InputTaken,
     Launch,
-    OutputTaken,
     ProgramExited,
     ProgramInput,
     ProgramOutput,
@@ -98,7 +97,7 @@ class Programs:
         match message:
             case ProgramInput():
                 program.feed(message)
-            case OutputTaken(end=end):
+            case BytesTaken(end=end):
                 program.taken(end)
             case SignalProgram(signal=number):
                 program.signal(number)
@@ -347,7 +346,7 @@ class Program:
             count, self._input_ends = len(self._unfed), True
         del self._unfed[:count]
         self._fed += count
-        self._send(InputTaken(self._order.program, self._fed))
+        self._send(BytesTaken(self._order.program, self._fed))
         if not self._unfed:
             asyncio.get_running_loop().remove_writer(self._input)
             if self._input_ends:

@@ -61,8 +61,8 @@ from gputui.protocol.agent import (
 )
 from gputui.protocol.channel import Channel
 from gputui.protocol.programs import (
+    BytesTaken,
     EndPrograms,
-    OutputTaken,
     ProgramInput,
     ResizeTerminal,
     SendFolder,
@@ -281,7 +281,7 @@ class Supervisor:
                 self._programs.start(message)
             case EndPrograms():
                 await self._programs.end(message)
-            case ProgramInput() | OutputTaken() | SignalProgram() | ResizeTerminal():
+            case ProgramInput() | BytesTaken() | SignalProgram() | ResizeTerminal():
                 self._programs.take(message)
             case Shutdown(grace_s=grace_s):
                 await self._shut_down(grace_s)

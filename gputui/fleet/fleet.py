@@ -43,7 +43,7 @@ from gputui.protocol.agent import (
     WorkerReady,
     WorkerStarted,
 )
-from gputui.protocol.programs import InputTaken, ProgramExited, ProgramOutput, ProgramStarted
+from gputui.protocol.programs import BytesTaken, ProgramExited, ProgramOutput, ProgramStarted
 from gputui.protocol.shared import Credentials, FollowLogs, LogLines
 
 START_WATCH_S = 1.0
@@ -312,7 +312,7 @@ class Fleet:
             case LogLines():
                 self._printed(message)
                 return
-            case ProgramStarted() | ProgramOutput() | InputTaken() | ProgramExited():
+            case ProgramStarted() | ProgramOutput() | BytesTaken() | ProgramExited():
                 self.programs.heard(host.name, message)
                 return
             case Facts():

@@ -27,9 +27,9 @@ from gputui.protocol.agent import Listen, Listening, Reach, Reached, StopListeni
 from gputui.protocol.programs import (
     PIECE_BYTES,
     WINDOW_BYTES,
+    BytesTaken,
     EndPrograms,
     FromProgram,
-    OutputTaken,
     Place,
     Placed,
     ProgramExited,
@@ -149,7 +149,7 @@ class Programs:
                 if again:
                     return
             case ProgramOutput(start=start) if start < process.passed_on:
-                self._hosts[host].send(OutputTaken(message.program, process.taken))
+                self._hosts[host].send(BytesTaken(message.program, process.taken))
                 return
             case ProgramOutput():
                 self._pass_on(process, message)
@@ -167,7 +167,7 @@ class Programs:
         group = self._groups.get(message.program.rpartition("/")[0])
         if group is None or (process := group.processes.get(message.program)) is None:
             return
-        if isinstance(message, OutputTaken):
+        if isinstance(message, BytesTaken):
             process.taken = max(process.taken, message.end)
         if host := self._hosts.get(process.host):
             host.send(message)

@@ -41,7 +41,7 @@ from gputui.protocol.agent import (
     Telemetry,
     ToAgent,
 )
-from gputui.protocol.programs import FolderTaken, InputTaken, ProgramOutput, SendFolder
+from gputui.protocol.programs import BytesTaken, FolderTaken, ProgramOutput, SendFolder
 from gputui.protocol.shared import LogLines, Numbered
 from gputui.protocol.streams import ByteStream, SocketStream
 from gputui.protocol.typed_codec import TypedChannel
@@ -56,7 +56,7 @@ OUTPUT_COUNTS = 1 / 8
 it."""
 END_S = 5.0
 """How long past its own grace an agent that is to end is waited for."""
-READINGS = (Pong, Numbered, Telemetry, LogLines, ProgramOutput, InputTaken)
+READINGS = (Pong, Numbered, Telemetry, LogLines, ProgramOutput, BytesTaken)
 """What comes all the time; everything else an agent reports is an event, or makes one."""
 Order = Reach | Listen | SendFolder | Examine | ClaimGpus | StandInLine
 ANSWERS: dict[type, type] = {

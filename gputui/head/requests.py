@@ -44,8 +44,8 @@ from gputui.protocol.frontend import (
     Stop,
 )
 from gputui.protocol.programs import (
+    BytesTaken,
     EndRun,
-    OutputTaken,
     ProgramInput,
     ResizeTerminal,
     RunPrograms,
@@ -271,7 +271,7 @@ def received(head: Head, frontend: FrontendConnection, message: FromFrontend) ->
             head.logs.subscribe(frontend, on)
         case Answer():
             head.questions.take(message)
-        case ProgramInput() | OutputTaken() | SignalProgram() | ResizeTerminal():
+        case ProgramInput() | BytesTaken() | SignalProgram() | ResizeTerminal():
             head.fleet.programs.said(message)
         case EndRun(run, grace_s):
             head.fleet.programs.end(run, grace_s)

@@ -163,8 +163,8 @@ class ProgramInput:
 
 
 @dataclass(frozen=True, slots=True)
-class OutputTaken:
-    """All output before this byte was taken."""
+class BytesTaken:
+    """All output of a program, or all input for it, before this byte was taken."""
 
     program: Name
     end: Number
@@ -195,7 +195,7 @@ class EndPrograms:
     grace_s: Seconds
 
 
-ToProgram = ProgramInput | OutputTaken | SignalProgram | ResizeTerminal
+ToProgram = ProgramInput | BytesTaken | SignalProgram | ResizeTerminal
 """What a frontend sends to a program, through its head."""
 
 
@@ -220,14 +220,6 @@ class ProgramOutput:
 
 
 @dataclass(frozen=True, slots=True)
-class InputTaken:
-    """All input before this byte was written to the program."""
-
-    program: Name
-    end: Number
-
-
-@dataclass(frozen=True, slots=True)
 class ProgramExited:
     """A program has ended, and all that it started; its output came before."""
 
@@ -238,7 +230,7 @@ class ProgramExited:
     """How it ended, or why it could not start."""
 
 
-FromProgram = ProgramStarted | ProgramOutput | InputTaken | ProgramExited
+FromProgram = ProgramStarted | ProgramOutput | BytesTaken | ProgramExited
 """What comes from a program, through its head."""
 
 

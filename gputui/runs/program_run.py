@@ -23,9 +23,8 @@ from gputui.presets import RunCancelledError, RunProgress
 from gputui.protocol.frontend import AwaitWorkers, ToFrontend
 from gputui.protocol.programs import (
     PIECE_BYTES,
+    BytesTaken,
     EndRun,
-    InputTaken,
-    OutputTaken,
     Place,
     Placed,
     ProgramExited,
@@ -175,7 +174,7 @@ class RunningProgram:
         match message:
             case ProgramOutput() | ProgramExited():
                 self._arrived.put_nowait(message)
-            case InputTaken(end=end):
+            case BytesTaken(end=end):
                 self._input.taken(end)
             case ProgramStarted(program) if program == f"{self._order.run}/0":
                 self._input.again()
@@ -197,7 +196,7 @@ class RunningProgram:
             except BrokenPipeError:
                 self._unread()
             self._taken[output.program] = end
-        self._connection.send(OutputTaken(output.program, max(have, end)))
+        self._connection.send(BytesTaken(output.program, max(have, end)))
 
     def _unread(self) -> None:
         """End all processes, as a pipe does that nobody reads from."""

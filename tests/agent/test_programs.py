@@ -13,10 +13,9 @@ from gputui.protocol.agent import Ping, Pong, Telemetry
 from gputui.protocol.programs import (
     PIECE_BYTES,
     WINDOW_BYTES,
+    BytesTaken,
     EndPrograms,
-    InputTaken,
     Launch,
-    OutputTaken,
     ProgramExited,
     ProgramInput,
     ProgramOutput,
@@ -63,7 +62,7 @@ class Programs(Driver):
                 return message, said[False].decode(), said[True].decode()
             data = unpacked(message.data)
             said[message.is_error] += data
-            self.send(OutputTaken(name, message.start + len(data)))
+            self.send(BytesTaken(name, message.start + len(data)))
 
 
 @pytest.fixture
@@ -146,7 +145,7 @@ async def test_input_comes_in_order_and_ends(host: Programs) -> None:
     host.run("sort", has_input=True)
     host.feed("b\n")
     host.feed("b\na\n", 0)  # sent again from the start, after a cut
-    await host.wait_for(InputTaken, lambda taken: taken.end == 4)
+    await host.wait_for(BytesTaken, lambda taken: taken.end == 4)
     host.send(ProgramInput(NAME, 4, ""))
     assert (await host.finished())[1] == "a\nb\n"
 
@@ -167,7 +166,7 @@ async def test_a_gigabyte_waits_for_its_reader(host: Programs) -> None:
     await host.wait_for(Pong, lambda pong: pong.number == 9)
     after = [each for each in host.seen if isinstance(each, ProgramOutput)]
     assert after[-1].start < WINDOW_BYTES, "it goes on though nobody has taken anything"
-    host.send(OutputTaken(NAME, got))
+    host.send(BytesTaken(NAME, got))
     assert (await host.wait_for(ProgramOutput)).start == got
     host.send(SignalProgram(NAME, signal.SIGKILL))
 

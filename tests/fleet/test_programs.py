@@ -10,11 +10,10 @@ from gputui.model.snapshot import HostState
 from gputui.protocol.programs import (
     PIECE_BYTES,
     WINDOW_BYTES,
+    BytesTaken,
     EndPrograms,
     FromProgram,
-    InputTaken,
     Launch,
-    OutputTaken,
     Per,
     ProgramExited,
     ProgramInput,
@@ -104,8 +103,8 @@ async def test_output_that_cannot_be_fails_its_host_and_the_run(
 
 
 async def test_a_program_of_another_host_is_not_spoken_for(run: Run) -> None:
-    run.say(ProgramExited("run/1", 0, "so it says"), InputTaken("run/0", 1))
-    assert await run.seen(InputTaken("run/0", 1)) == [InputTaken("run/0", 1)]
+    run.say(ProgramExited("run/1", 0, "so it says"), BytesTaken("run/0", 1))
+    assert await run.seen(BytesTaken("run/0", 1)) == [BytesTaken("run/0", 1)]
 
 
 async def test_output_that_comes_again_after_a_cut_is_passed_on_once(run: Run) -> None:
@@ -113,18 +112,18 @@ async def test_output_that_comes_again_after_a_cut_is_passed_on_once(run: Run) -
     await run.seen(output(0))
     run.agent("h0").cut()
     await run.until(lambda: run.states()["h0"] is not HostState.READY)
-    run.fleet.programs.said(OutputTaken("run/0", PIECE_BYTES))
-    assert not run.orders(OutputTaken)
+    run.fleet.programs.said(BytesTaken("run/0", PIECE_BYTES))
+    assert not run.orders(BytesTaken)
     await run.until(lambda: run.states()["h0"] is HostState.READY)
     run.say(output(0), output(PIECE_BYTES))
     assert await run.seen(output(PIECE_BYTES)) == [output(0), output(PIECE_BYTES)]
-    await run.until(lambda: OutputTaken("run/0", PIECE_BYTES) in run.orders(OutputTaken))
+    await run.until(lambda: BytesTaken("run/0", PIECE_BYTES) in run.orders(BytesTaken))
 
 
 async def test_a_start_is_told_once_a_connection(run: Run) -> None:
     started = ProgramStarted("run/0", 7)
-    run.say(started, started, started, InputTaken("run/0", 0))
-    assert await run.seen(InputTaken("run/0", 0)) == [started, InputTaken("run/0", 0)]
+    run.say(started, started, started, BytesTaken("run/0", 0))
+    assert await run.seen(BytesTaken("run/0", 0)) == [started, BytesTaken("run/0", 0)]
     await run.cut()
     await run.until(lambda: run.heard.count(started) == 2)
 

@@ -11,9 +11,9 @@ from gputui.model.readings import Wanted
 from gputui.model.snapshot import ClusterState, HostState
 from gputui.protocol.frontend import AwaitWorkers, Scale
 from gputui.protocol.programs import (
+    BytesTaken,
     EndRun,
     Launch,
-    OutputTaken,
     Per,
     Placed,
     ProgramExited,
@@ -57,7 +57,7 @@ class Output:
         match message:
             case ProgramOutput(program, start, data):
                 self.said[program] = self.said.get(program, "") + unpacked(data).decode()
-                taken = OutputTaken(program, start + len(unpacked(data)))
+                taken = BytesTaken(program, start + len(unpacked(data)))
                 self._cluster.link.send(taken)
             case ProgramExited():
                 self.exited[message.program] = message
