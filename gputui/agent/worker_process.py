@@ -19,7 +19,7 @@ from gputui.model.plan import WorkerSpec
 from gputui.process import procfs
 from gputui.process.child import PipeLines, signal_name
 from gputui.process.lifetime import END_SIGNALS, Handle
-from gputui.protocol.agent import FromAgent, StartWorkers
+from gputui.protocol.agent import FromAgent, StartWorkers, WorkerReady
 from gputui.protocol.forking import CANNOT_LISTEN, WorkerEnding
 from gputui.protocol.shared import LogLines
 
@@ -184,8 +184,8 @@ class WorkerProcess:
     """Whether it was asked to end, to be started again."""
     reports: PipeLines | None = None
     crash_loop: bool = False
-    address: str = ""
-    device_uuid: str | None = None
+    ready: WorkerReady | None = None
+    """What it last said when it had registered, and opened its device."""
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     restart: asyncio.TimerHandle | None = None
     answer: Answer | None = None
@@ -199,13 +199,13 @@ class WorkerProcess:
     @property
     def came_up(self) -> bool:
         """Whether its process, or the last one, registered and opened its device."""
-        return bool(self.address and (self.device_uuid or not self.spec.device_uuid))
+        return self.ready is not None and bool(self.ready.device_uuid or not self.spec.device_uuid)
 
     def begin(self, oom_kills: int, limit_hits: int) -> None:
         """Forget the process before, and open the pipes of the next; raises OSError."""
         self.ended = asyncio.Event()
-        self.address, self.device_uuid, self.over_limit_bytes = "", None, None
-        self.ending, self.restarting = None, False
+        self.ready, self.ending, self.over_limit_bytes = None, None, None
+        self.restarting = False
         self.oom_kills, self.limit_hits = oom_kills, limit_hits
         self.began_at = time.time()
         while len(self.pipes) < 2:

@@ -38,7 +38,6 @@ from gputui.protocol.forking import (
     FromWorker,
     Imported,
     WorkerEnding,
-    WorkerReport,
 )
 from gputui.protocol.shared import Credentials, FollowLogs
 
@@ -105,8 +104,8 @@ class Workers:
                 self.restart([spec.name])
             elif worker.pid is not None:
                 self._send(WorkerStarted(spec.name, worker.pid, worker.restarts))
-                if worker.address:
-                    self._send(WorkerReady(spec.name, worker.address, worker.device_uuid))
+                if worker.ready:
+                    self._send(worker.ready)
 
     async def stop(self, names: Iterable[str], grace_s: float) -> None:
         """Ask workers to end for good, and kill those that have not after the grace, with all that
@@ -264,9 +263,9 @@ class Workers:
             return
         if isinstance(report, WorkerEnding):
             worker.ending = report
-        elif isinstance(report, WorkerReport):
-            worker.address, worker.device_uuid = report.address, report.device_uuid
-            self._send(WorkerReady(worker.spec.name, worker.address, worker.device_uuid))
+        elif isinstance(report, WorkerReady):
+            worker.ready = report
+            self._send(report)
         elif worker.answer is not None:
             worker.answer.take(report)
 

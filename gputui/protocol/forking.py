@@ -1,6 +1,6 @@
 """Agent ↔ its forkserver, and worker → agent: what to fork, and what became of it.
 
-A worker has two pipes to its agent, for what it prints and for its `WorkerReport`s. The agent has
+A worker has two pipes to its agent, for what it prints and for its reports. The agent has
 their reading ends only; the forkserver, of the same user, opens the others in /proc.
 """
 
@@ -20,6 +20,7 @@ from gputui.model.bounds import (
 )
 from gputui.model.examination import ThreadStack, Transfers
 from gputui.model.plan import WorkerSpec
+from gputui.protocol.agent import WorkerReady
 from gputui.protocol.shared import Credentials
 
 CANNOT_LISTEN = "it cannot listen on "
@@ -84,14 +85,6 @@ FromForkserver = Imported | Forked | ForkEnded
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerReport:
-    """A worker registered, or made its CUDA context."""
-
-    address: Name
-    device_uuid: Name | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class WorkerEnding:
     """A worker ends by itself; one that a task ends does not say so."""
 
@@ -99,5 +92,5 @@ class WorkerEnding:
     """That asked it to; 0 where it was closed, or has failed."""
 
 
-FromWorker = WorkerReport | WorkerEnding | ThreadStack | Transfers
+FromWorker = WorkerReady | WorkerEnding | ThreadStack | Transfers
 """What a worker sends; `Transfers` ends an answer to `ASK_SIGNAL`."""

@@ -27,8 +27,9 @@ from gputui.process.background import Shared
 from gputui.process.child import signal_name
 from gputui.process.lifetime import END_SIGNALS, forks_have_own_signals
 from gputui.process.search_path import add_task_path
+from gputui.protocol.agent import WorkerReady
 from gputui.protocol.codec import encode
-from gputui.protocol.forking import CANNOT_LISTEN, ForkWorker, WorkerEnding, WorkerReport
+from gputui.protocol.forking import CANNOT_LISTEN, ForkWorker, WorkerEnding
 from gputui.protocol.shared import Credentials
 from gputui.worker.device import Device
 from gputui.worker.stacks import answer_agent
@@ -168,15 +169,15 @@ async def _serve(order: ForkWorker, credentials: Credentials, reports: int, agen
     answer_agent(worker, reports, agent)
     context = loop.create_task(device.make_context()) if device else None
     await worker
-    _report(reports, WorkerReport(worker.address))
+    _report(reports, WorkerReady(order.spec.name, worker.address, None))
     if device and context:
         await device.open(context)
-        _report(reports, WorkerReport(worker.address, device.uuid))
+        _report(reports, WorkerReady(order.spec.name, worker.address, device.uuid))
     await worker.finished()
     return asked_by[0] if asked_by else 0
 
 
-def _report(descriptor: int, report: WorkerReport | WorkerEnding) -> None:
+def _report(descriptor: int, report: WorkerReady | WorkerEnding) -> None:
     with contextlib.suppress(OSError):
         os.write(descriptor, encode(report))
 

@@ -144,7 +144,7 @@ def how_it_ended(
 ) -> tuple[str, str]:
     """Explain the end of a worker that had come up, if `fields` do not say otherwise."""
     order = StartWorkers((), "tls://127.0.0.1:1", "127.0.0.1")
-    fields = {"address": "tls://127.0.0.1:2", **fields}
+    fields = {"ready": WorkerReady("host:cpu0", "tls://127.0.0.1:2", None), **fields}
     worker = WorkerProcess(spec(), order, Printed(*lines), **fields)
     return explain(worker, status, oom_kills=oom_kills, limit_hits=limit_hits, device=device)
 

@@ -24,7 +24,7 @@ NO_ADDRESS = "it cannot listen on 10.0.0.7: this host has no such address"
 
 def failed(last: str) -> tuple[str, str]:
     """The end of a worker that said that it ends."""
-    return how_it_ended(1 << 8, last, ending=WorkerEnding(), address="")
+    return how_it_ended(1 << 8, last, ending=WorkerEnding(), ready=None)
 
 
 ENDS: dict[str, tuple[tuple[str, str], str, str]] = {

@@ -31,6 +31,7 @@ from gputui.protocol.agent import (
     Telemetry,
     Trouble,
     WorkerExited,
+    WorkerReady,
     WorkerStarted,
 )
 from gputui.protocol.channel import LINE_BYTES
@@ -261,12 +262,12 @@ def test_a_worker_that_its_tasks_end_is_started_again_however_often(device: str 
     waits = []
     for _ in range(2 * CRASH_LOOP_AFTER):
         worker.begin(0, 0)
-        worker.address, worker.device_uuid = "tls://127.0.0.1:2", device
+        worker.ready = WorkerReady("host:cpu0", "tls://127.0.0.1:2", device)
         waits.append(worker.next_start("crashed"))
     assert waits == [BACKOFF_S[0]] * 2 * CRASH_LOOP_AFTER
     for wait_s in BACKOFF_S[1:]:
         worker.begin(0, 0)
-        worker.address = "tls://127.0.0.1:2" if device else ""
+        worker.ready = WorkerReady("host:cpu0", "tls://127.0.0.1:2", None) if device else None
         assert worker.next_start("crashed") == wait_s, "a start that failed is tried again"
     worker.begin(0, 0)
     assert worker.next_start("crashed") is None and worker.crash_loop

@@ -151,7 +151,7 @@ def test_a_worker_without_rmm_says_what_it_lacks_and_where(
     with dask.config.set({"gputui": wish}), pytest.raises(ModuleNotFoundError) as caught:
         Device(fork_order(tmp_path), 1e6)
     last = why_not_started(caught.value, "127.0.0.1")
-    kind, reason = how_it_ended(1 << 8, last, address="")
+    kind, reason = how_it_ended(1 << 8, last, ready=None)
     assert kind == "import-error"
     assert f"need RMM, which {sys.executable} does not have; install rmm-cu12" in reason
 
