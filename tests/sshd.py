@@ -149,30 +149,23 @@ class SshHosts:
             process.wait()
 
 
+@dataclass
 class AsyncsshServer:
     """asyncssh's server in a thread; commands are run for real, by `shell -c`.
 
     Without `lets_in` it refuses every key; `passwords` are by user.
     """
 
-    def __init__(
-        self,
-        hosts: SshHosts,
-        *,
-        shell: tuple[str, ...] = ("/bin/sh",),
-        banner: str = "",
-        lets_in: bool = True,
-        passwords: dict[str, str] | None = None,
-        environ: dict[str, str] | None = None,
-    ) -> None:
-        self.hosts = hosts
-        self.shell = shell
-        self.banner = banner
-        self.lets_in = lets_in
-        self.passwords = passwords or {}
-        self.environ = environ or {}
-        self.logins = 0
-        self.port = 0
+    hosts: SshHosts
+    shell: tuple[str, ...] = ("/bin/sh",)
+    banner: str = ""
+    lets_in: bool = True
+    passwords: dict[str, str] = field(default_factory=dict)
+    environ: dict[str, str] = field(default_factory=dict)
+    logins: int = 0
+    port: int = 0
+
+    def __post_init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
 
