@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fcntl import ioctl
-from typing import Self
+from typing import Any, Self
 
 import pyte
 
@@ -132,9 +132,10 @@ class Emulated(Pty):
         wait(held, what, lambda: self.text)
 
 
-def wait(holds: Callable[[], object], what: str, seen: Callable[[], str] = lambda: "") -> None:
-    """Wait until a condition holds; fail after a bound, with what was seen instead."""
+def wait(holds: Callable[[], Any], what: str, seen: Callable[[], str] = lambda: "") -> Any:
+    """Return what holds as soon as it does; fail after a bound, with what was seen instead."""
     end = time.monotonic() + BOUND_S
-    while not holds():
+    while not (found := holds()):
         assert time.monotonic() < end, f"not within {BOUND_S:.0f} s: {what}{seen()}"
         time.sleep(STEP_S)
+    return found

@@ -7,10 +7,11 @@ import os
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+from tests.terminals import wait
 
 CHROMIUM = Path("/usr/bin/chromium")
 QUIET = [
@@ -93,7 +94,7 @@ def jupyterlab(folder: Path, env: dict[str, str], theme: str = "light") -> Itera
     with (folder / "jupyter.log").open("wb") as log:
         server = subprocess.Popen(command, env=os.environ | env | own, stderr=log, stdout=log)
     try:
-        yield until(lambda: _url(folder / ".runtime"), "JupyterLab listens")
+        yield wait(lambda: _url(folder / ".runtime"), "JupyterLab listens")
     finally:
         server.terminate()
         try:
@@ -108,14 +109,6 @@ def _url(runtime: Path) -> str:
         with contextlib.suppress(ValueError):
             return str(json.loads(path.read_text())["url"])
     return ""
-
-
-def until(holds: Callable[[], Any], what: str, bound_s: float = BOUND_S) -> Any:
-    end = time.monotonic() + bound_s
-    while not (found := holds()):
-        assert time.monotonic() < end, f"not within {bound_s:g} s: {what}"
-        time.sleep(0.05)
-    return found
 
 
 @contextlib.contextmanager

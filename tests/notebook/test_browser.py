@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from tests.clusters import TWO_WORKERS
-from tests.notebook.lab import CHROMIUM, jupyterlab, page, run, until, write_notebook
+from tests.notebook.lab import CHROMIUM, jupyterlab, page, run, write_notebook
 from tests.processes import command_of, marked
+from tests.terminals import wait
 
 pytest.importorskip("anywidget")
 pytest.importorskip("jupyterlab")
@@ -107,7 +108,7 @@ def test_a_cell_shows_the_fleet_scales_it_and_keeps_its_last_state(folder: Path,
         shown.wait_for_selector("td:has-text('localhost:cpu2')", timeout=MOST_MS)
         assert shown.locator(".gputui").count() == 0
         run(shown, "docmanager:save")
-        until(lambda: "closed, 3 of 3 workers" in (folder / "fleet.ipynb").read_text(), "saved")
+        wait(lambda: "closed, 3 of 3 workers" in (folder / "fleet.ipynb").read_text(), "saved")
 
 
 def test_a_widget_out_of_sight_is_not_drawn_and_one_without_a_kernel_says_since_when(
@@ -145,7 +146,7 @@ def test_a_notebook_shows_its_last_state_and_no_error_where_its_kernel_is_gone(
         execute(shown, 0)
         shown.wait_for_selector(".gputui .place", timeout=MOST_MS)
         run(shown, "docmanager:save")
-        until(lambda: "2 of 2 workers" in path.read_text(), "saved")
+        wait(lambda: "2 of 2 workers" in path.read_text(), "saved")
         send(folder, signal.SIGKILL)
         shown.reload()
         shows_the_last_state_only(shown, "Error displaying widget: model not found")

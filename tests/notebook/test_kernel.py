@@ -21,8 +21,9 @@ from nbclient import NotebookClient
 from gputui import runs
 from gputui.model.snapshot import RunState
 from tests.clusters import TWO_WORKERS
-from tests.notebook.lab import gpus, until
+from tests.notebook.lab import gpus
 from tests.processes import marked
+from tests.terminals import wait
 
 pytestmark = pytest.mark.slow
 
@@ -159,18 +160,18 @@ def test_an_interrupted_start_leaves_nothing_and_the_kernel_goes_on(
 ) -> None:
     kernel.run("from gputui import GPUCluster")
     cell = kernel.begin(f"GPUCluster({TWO_WORKERS!r})")
-    until(lambda: len(of_folder(folder)) > 1, "the head starts")
+    wait(lambda: len(of_folder(folder)) > 1, "the head starts")
     kernel.interrupt(cell)
-    until(lambda: of_folder(folder) == [kernel.pid], "nothing is left but the kernel")
+    wait(lambda: of_folder(folder) == [kernel.pid], "nothing is left but the kernel")
     assert kernel.run("print(1 + 1)") == "2"
 
 
 def test_an_interrupted_run_is_cancelled_and_its_cluster_goes_on(kernel: Kernel) -> None:
     kernel.run(f"{START}\n{WAITS}")
     cell = kernel.begin("cluster.run(Preset('wait', '', (), wait))")
-    until(lambda: [each.preset for each in runs.recorded()] == ["wait"], "it is recorded")
+    wait(lambda: [each.preset for each in runs.recorded()] == ["wait"], "it is recorded")
     kernel.interrupt(cell)
-    until(lambda: runs.recorded()[0].state is RunState.CANCELLED, "it is cancelled")
+    wait(lambda: runs.recorded()[0].state is RunState.CANCELLED, "it is cancelled")
     assert kernel.run("print(cluster.run('smoke').result['all_right'])") == "True"
 
 
@@ -179,7 +180,7 @@ def test_an_asynchronous_cluster_is_shown_and_filled_in_afterwards(kernel: Kerne
     kernel.run(f"cluster = await GPUCluster({TWO_WORKERS!r}, asynchronous=True)")
     kernel.run("cluster")
     places = "print(len(cluster._widget_shown.busy))"
-    until(lambda: kernel.run(places) == "2", "both workers have a place")
+    wait(lambda: kernel.run(places) == "2", "both workers have a place")
     kernel.run("await cluster.close()")
     assert kernel.run("print(cluster._widget_shown.about['ended'])") == "closed"
     assert "closed, 2 of 2 workers" in kernel.run("cluster")
@@ -189,7 +190,7 @@ def test_a_cluster_that_another_has_stopped_says_so(kernel: Kernel) -> None:
     kernel.run(f"{START}\nimport gputui\nheld = gputui.connect('lab')\nheld")
     kernel.run("cluster.close()")
     ended = "print(held._widget_shown.about['ended'])"
-    until(lambda: "the cluster was stopped" in kernel.run(ended), "it says so")
+    wait(lambda: "the cluster was stopped" in kernel.run(ended), "it says so")
     assert "<strong>Workers:</strong>" in kernel.run("cluster")  # closed, and never shown before
 
 
@@ -207,13 +208,13 @@ def test_a_kernel_that_ends_takes_its_clusters_along(
     assert len(of_folder(folder)) > 4
     if how == "SIGKILL":
         os.kill(kernel.pid, signal.SIGKILL)
-        until(lambda: of_folder(folder) == [], "nothing is left")
+        wait(lambda: of_folder(folder) == [], "nothing is left")
     elif how == "restart":
         kernel.manager.restart_kernel()
-        until(lambda: of_folder(folder) == [kernel.pid], "nothing is left but the new kernel")
+        wait(lambda: of_folder(folder) == [kernel.pid], "nothing is left but the new kernel")
     else:
         kernel.manager.shutdown_kernel()
-        until(lambda: of_folder(folder) == [], "nothing is left")
+        wait(lambda: of_folder(folder) == [], "nothing is left")
 
 
 @pytest.mark.alone
