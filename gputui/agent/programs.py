@@ -67,7 +67,9 @@ class Programs:
         """The host's, as a program expects it: its own Python leads PATH."""
         self._send = send
         self._programs: dict[str, Program] = {}
-        self._tasks = Background(self._failed)
+        self._tasks = Background(
+            lambda program, error: send(ProgramExited(program, NOT_RUN, words(error)))
+        )
 
     def start(self, order: StartProgram) -> None:
         """Start a program, unless one has that name."""
@@ -136,9 +138,6 @@ class Programs:
     def _window(self) -> int:
         """Return how many bytes of each program's output may be untaken."""
         return min(WINDOW_BYTES, HOST_WINDOW_BYTES // len(self._programs))
-
-    def _failed(self, program: str, error: Exception) -> None:
-        self._send(ProgramExited(program, NOT_RUN, words(error)))
 
 
 class Program:

@@ -117,7 +117,9 @@ class Fleet:
         """Whether something is to be started that could not be yet."""
         self._stopping = False
         self._logs_followed = False
-        self._tasks = Background(self._task_failed)
+        self._tasks = Background(
+            lambda what, error: tell(Severity.ERROR, "cluster", "failed", f"{what}: {words(error)}")
+        )
         self._tasks.every(START_WATCH_S, self._watch_starts, "the watch for late workers")
         self._tasks.keep(self.free_gpus.run, "the claims on free GPUs")
 
@@ -403,6 +405,3 @@ class Fleet:
         if self.worker_table.coming:
             self.worker_table.give_up_late(self._settings.start_timeout_s)
             self._changed()
-
-    def _task_failed(self, what: str, error: Exception) -> None:
-        self._tell(Severity.ERROR, "cluster", "failed", f"{what}: {words(error)}")

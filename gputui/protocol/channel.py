@@ -27,7 +27,7 @@ from typing import Any, Generic, Self, TypeVar
 
 from gputui.errors import GputuiError, ProtocolError
 from gputui.model.bounds import LAST_LINE_CHARS, LAST_LINES
-from gputui.process.background import Background, within
+from gputui.process.background import Background, within, words
 from gputui.protocol import codec
 from gputui.protocol.shared import Delivery, LogLines, Numbered, Refused
 from gputui.protocol.streams import ByteStream, Lines, deflating
@@ -89,7 +89,8 @@ class Channel(Generic[Sent, Received]):
         self._idle.set()
         self.broken = ""
         """Why nothing is sent any more; "" while it is."""
-        self._tasks = Background(self._sending_failed)
+        # A message that cannot be encoded is a mistake of ours, not a lost message.
+        self._tasks = Background(lambda name, error: self._end(words(error)))
         self._tasks.start(self._write(), name="channel")
 
     def send(self, message: Sent) -> None:
@@ -213,10 +214,6 @@ class Channel(Generic[Sent, Received]):
                     return
             self._idle.set()
 
-    def _sending_failed(self, name: str, error: Exception) -> None:
-        """Disconnect: a message that cannot be encoded is a mistake of ours, not a lost message."""
-        self._end(f"{type(error).__name__}: {error}")
-
     def _end(self, reason: str, *, abort: bool = True) -> None:
         """Send nothing any more; what waits is dropped."""
         self.broken = self.broken or reason
@@ -232,8 +229,8 @@ class Channel(Generic[Sent, Received]):
             self.send(Refused(request, str(error)))  # type: ignore[arg-type]
         except Exception as error:
             logger.exception("%s failed", name)
-            words = f"{name} failed: {type(error).__name__}: {error}"
-            self.send(Refused(request, words))  # type: ignore[arg-type]
+            why = f"{name} failed: {words(error)}"
+            self.send(Refused(request, why))  # type: ignore[arg-type]
 
 
 async def _fail(error: Exception) -> Any:

@@ -256,7 +256,7 @@ class SshStream:
         self._process = process
         self._connection = connection
         self._stderr: deque[str] = deque(maxlen=LAST_LINES)
-        self._tasks = Background(self._stderr_lost)
+        self._tasks = Background(lambda what, error: self._stderr.append(f"{what}: {words(error)}"))
         self._stderr_reader = self._tasks.start(self._read_stderr(), "reading stderr")
 
     @property
@@ -306,10 +306,6 @@ class SshStream:
                 lines = chunk.decode("utf-8", "replace").splitlines()[-LAST_LINES:]
                 self._stderr.extend(cut(line, LAST_LINE_CHARS) for line in lines)
                 await asyncio.sleep(len(chunk) / STDERR_BYTES_PER_S)
-
-    def _stderr_lost(self, what: str, error: Exception) -> None:
-        """Go on without: it is read for messages only."""
-        self._stderr.append(f"{what}: {words(error)}")
 
 
 def _address(end: object) -> str:
