@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from distributed import Lock, get_client
 
-from tests.clusters import Clusters, LiveCluster
+from tests.clusters import Clusters
 from tests.head.test_head import client_of
 from tests.head.test_why import inc, until, why
 from tests.sshd import Namespaces
@@ -22,7 +22,6 @@ from tests.sshd import Namespaces
 pytestmark = pytest.mark.slow
 ONE = "localhost gpus=none workers=1 nthreads=1 memory=1GiB"
 TWO_THREADS = "localhost gpus=none workers=1 nthreads=2 memory=1GiB"
-NAMED_WITHIN_S = 25
 
 
 @contextlib.asynccontextmanager
@@ -35,20 +34,6 @@ async def running(clusters: Clusters, hosts: str = ONE, workers: int = 1) -> Asy
             yield cluster, client
         finally:
             cluster.head.terminate()
-
-
-async def named(cluster: LiveCluster, *words: str) -> None:
-    """Wait until the first verdict, with its evidence, has all these words."""
-    said = ""
-    try:
-        async with asyncio.timeout(NAMED_WITHIN_S):
-            while not all(word in said for word in words):
-                first = (await why(cluster))[0]
-                said = "\n".join((f"{first.cause}: {first.text}", *first.evidence))
-                shown = cluster.snapshot
-                await cluster.until(lambda: cluster.snapshot is not shown)  # noqa: B023
-    except TimeoutError:
-        raise AssertionError(f"{words} not in:\n{said}") from None
 
 
 def in_turn(first: str, second: str, folder: str) -> None:
@@ -66,7 +51,7 @@ async def test_tasks_that_hold_each_others_locks_are_named_with_the_locks(
 ) -> None:
     async with running(clusters, ONE.replace("workers=1", "workers=2"), 2) as (cluster, client):
         tasks = [client.submit(in_turn, *pair, str(tmp_path)) for pair in ("ab", "ba")]
-        await named(
+        await until(
             cluster, "2 tasks wait for", "Dask lock", "in_turn-", "waits for a", "waits for b"
         )
         assert not any(task.done() for task in tasks)
@@ -102,7 +87,7 @@ async def test_a_full_disk_that_a_task_writes_to_is_named(
 ) -> None:
     async with running(clusters) as (cluster, client):
         task = client.submit(write_until_there_is_room, str(small_disk))
-        await named(cluster, "disk full", str(small_disk))
+        await until(cluster, "disk full", str(small_disk))
         del task
 
 
@@ -133,7 +118,7 @@ async def test_a_task_that_the_kernel_holds_is_named_with_what_it_waits_in(
 ) -> None:
     async with running(clusters) as (cluster, client):
         task = client.submit(hang_in_the_kernel, hanging_library)
-        await named(cluster, "localhost:cpu0", "hang_in_the_kernel", "waits in the kernel:")
+        await until(cluster, "localhost:cpu0", "hang_in_the_kernel", "waits in the kernel:")
         del task
 
 
@@ -156,7 +141,7 @@ async def test_a_worker_that_a_debugger_holds_is_named_with_the_debugger(
         with subprocess.Popen(command, stdout=subprocess.PIPE) as tracer:
             assert tracer.stdout and tracer.stdout.readline() == b"attached\n"
             try:
-                await named(cluster, "worker localhost:cpu0 is held by", "python", str(tracer.pid))
+                await until(cluster, "worker localhost:cpu0 is held by", "python", str(tracer.pid))
             finally:
                 tracer.kill()
 
@@ -248,7 +233,7 @@ async def test_a_task_that_hangs_is_named_with_its_line_and_what_it_waits_for(
     async with running(clusters) as (cluster, client):
         given = [str(tmp_path / "fifo")] if function is open_what_nobody_writes else []
         task = client.submit(function, *given)
-        await named(cluster, *words)
+        await until(cluster, *words)
         del task
 
 
@@ -266,7 +251,7 @@ async def test_a_worker_that_another_does_not_reach_and_a_silent_host_are_named(
         namespace_hosts.ip(first, nowhere)
         try:
             task = client.submit(len, held, workers=[here.address], pure=False)
-            await named(cluster, "1 task waits for a result of host2:cpu0", "host1:cpu0")
+            await until(cluster, "1 task waits for a result of host2:cpu0", "host1:cpu0")
         finally:
             namespace_hosts.ip(first, f"neigh del {second.address} dev eth0")
         assert await task == 10**6
@@ -275,7 +260,7 @@ async def test_a_worker_that_another_does_not_reach_and_a_silent_host_are_named(
         namespace_hosts.cut(second)
         try:
             tasks = client.map(len, results, workers=[here.address], pure=False)
-            await named(cluster, "12 tasks wait for a result of host2:cpu0, which is silent")
+            await until(cluster, "12 tasks wait for a result of host2:cpu0, which is silent")
         finally:
             namespace_hosts.mend(second)
             cluster.head.terminate()
@@ -287,7 +272,7 @@ async def test_a_task_for_a_worker_that_is_not_there_is_named_with_its_address(
 ) -> None:
     async with running(clusters) as (cluster, client):
         task = client.submit(inc, 1, workers=["tls://127.0.0.1:1"])
-        await named(cluster, "1 task waits for", "no worker", "tls://127.0.0.1:1")
+        await until(cluster, "1 task waits for", "no worker", "tls://127.0.0.1:1")
         del task
 
 
@@ -295,7 +280,7 @@ async def test_results_that_a_slow_client_does_not_fetch_wait_for_it(clusters: C
     async with running(clusters) as (cluster, client):
         results = client.map(bytes, [10**6] * 5, pure=False)
         await asyncio.gather(*results)
-        await named(cluster, "idle:", "5 results", "waits for your client")
+        await until(cluster, "idle:", "5 results", "waits for your client")
 
 
 def work(seconds: float) -> int:
@@ -331,7 +316,7 @@ async def test_healthy_busy_clusters_are_accused_of_nothing(hosts: str, clusters
             )
             for task in client.map(function, [much] * 12, pure=False)
         ]
-        await until(cluster, "working")
+        await until(cluster, "working:")
         for _ in range(8):
             assert [verdict.cause for verdict in await why(cluster)] == ["working"]
             shown = cluster.snapshot

@@ -17,6 +17,7 @@ from tests.clusters import Clusters, LiveCluster
 from tests.head.test_head import client_of
 
 pytestmark = pytest.mark.slow
+NAMED_WITHIN_S = 25
 
 
 async def why(cluster: LiveCluster) -> tuple[Verdict, ...]:
@@ -28,19 +29,20 @@ async def why(cluster: LiveCluster) -> tuple[Verdict, ...]:
     return verdicts(Evidence(cluster.snapshot, found.hosts, found.scheduler, events))
 
 
-async def until(cluster: LiveCluster, cause: str, at: int = 0) -> Verdict:
-    """Return the first verdict, or one after it, once it is of a cause."""
-    found: tuple[Verdict, ...] = ()
+async def until(cluster: LiveCluster, *words: str, at: int = 0) -> Verdict:
+    """Return the first verdict, or one after it, once it and its evidence have all these words."""
+    said = ""
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(NAMED_WITHIN_S):
             while True:
-                found = await why(cluster)
-                if [verdict.cause for verdict in found][at : at + 1] == [cause]:
-                    return found[at]
+                for verdict in (await why(cluster))[at : at + 1]:
+                    said = "\n".join((f"{verdict.cause}: {verdict.text}", *verdict.evidence))
+                    if all(word in said for word in words):
+                        return verdict
                 shown = cluster.snapshot
                 await cluster.until(lambda: cluster.snapshot is not shown)  # noqa: B023
     except TimeoutError:
-        raise AssertionError(found) from None
+        raise AssertionError(f"{words} not in:\n{said}") from None
 
 
 @contextlib.contextmanager
@@ -62,7 +64,7 @@ async def client(standing: LiveCluster) -> AsyncIterator[Client]:
 async def test_a_stopped_worker_is_named_with_how_to_go_on(standing: LiveCluster) -> None:
     pid = standing.workers["localhost:cpu1"].pid
     with stopped(pid):
-        verdict = await until(standing, "worker-stopped")
+        verdict = await until(standing, "worker-stopped:")
         assert verdict.text.startswith("worker localhost:cpu1 is stopped by a signal")
         assert f"kill -CONT {pid}" in verdict.text
 
@@ -71,7 +73,7 @@ async def test_a_stopped_scheduler_is_named_and_workers_are_still_examined(
     standing: LiveCluster,
 ) -> None:
     with stopped(standing.snapshot.scheduler.pid):
-        verdict = await until(standing, "scheduler-stopped")
+        verdict = await until(standing, "scheduler-stopped:")
         assert "the scheduler's process is stopped" in verdict.text
         found = await standing.request(Examine(0))
         assert [worker.answered for worker in found.hosts[0].workers] == [True, True]
@@ -81,7 +83,7 @@ async def test_a_resource_that_no_worker_offers_is_named(
     standing: LiveCluster, client: Client
 ) -> None:
     task = client.submit(time.sleep, 0, resources={"FOO": 1}, pure=False)
-    verdict = await until(standing, "no-place")
+    verdict = await until(standing, "no-place:")
     assert verdict.text == "1 task waits for what no worker offers: FOO"
     await client.cancel([task])
 
@@ -90,7 +92,7 @@ async def test_a_cluster_without_tasks_waits_for_its_client(
     standing: LiveCluster, client: Client
 ) -> None:
     await standing.until(lambda: standing.snapshot and standing.snapshot.scheduler.clients)
-    verdict = await until(standing, "idle")
+    verdict = await until(standing, "idle:")
     assert verdict.text == "nothing: there is no task to do, and it waits for your client"
 
 
@@ -103,7 +105,7 @@ async def test_a_graph_that_keeps_the_scheduler_busy_is_named(clusters: Clusters
     cluster = await clusters.start("localhost gpus=none workers=1 nthreads=1 memory=500MiB", up=1)
     async with client_of(cluster) as client:
         tasks = client.map(inc, range(200_000), pure=False)
-        verdict = await until(cluster, "scheduler-busy")
+        verdict = await until(cluster, "scheduler-busy:")
         assert "with a graph that a client sent" in verdict.text, verdict
         cluster.head.terminate()
         del tasks
@@ -119,7 +121,7 @@ async def test_a_task_that_waits_for_a_result_of_a_stopped_worker_names_both(
         await held
         with stopped(far.pid):
             task = client.submit(len, held, workers=[near.address], pure=False)
-            verdict = await until(cluster, "result-away", at=1)
+            verdict = await until(cluster, "result-away:", at=1)
             assert verdict.text == "1 task waits for a result of localhost:cpu1, which is stopped"
         assert await task == 10**6
 
@@ -140,7 +142,7 @@ async def test_workers_that_are_all_paused_by_memory_are_named(clusters: Cluster
     async with client_of(cluster) as client:
         await client.run(take_memory)
         task = client.submit(inc, 1)
-        verdict = await until(cluster, "paused")
+        verdict = await until(cluster, "paused:")
         assert verdict.text == "all workers are paused: memory"
         assert "of 500 MiB" in verdict.evidence[0]
         await client.cancel([task])
