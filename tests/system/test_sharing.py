@@ -15,8 +15,8 @@ from tests.processes import command_of
 from tests.sshd import SshHosts
 from tests.system.conftest import Command, wait_until
 
-END_S = 5.0
-"""What an agent that nobody ended would take at least: its lease."""
+END_S = 30.0
+"""Less than an agent that nobody ended would take: its lease."""
 UUID = "GPU-{0:08x}-0000-0000-0000-000000000000"
 
 
@@ -35,6 +35,7 @@ def gpus(gputui: Command) -> list[dict[str, Any]]:
 
 
 def test_who_ends_its_agents_in_order(gputui: Command) -> None:
+    gputui.env["DASK_GPUTUI__LEASE"] = str(2 * END_S)
     began = time.monotonic()
     assert gputui("who").returncode == 0
     assert not [each for each in gputui.left() if "gputui.agent" in each]
