@@ -42,7 +42,7 @@ Message = TypeVar("Message")
 HeadChannel = TypedChannel[FromFrontend, ToFrontend]
 
 
-class HeadConnection:
+class HeadConnection(contextlib.AbstractAsyncContextManager["HeadConnection"]):
     """A connection to a head; `attached` says whose cluster it is and how a client joins it."""
 
     def __init__(self, channel: HeadChannel, attached: Attached) -> None:
@@ -162,9 +162,6 @@ class HeadConnection:
         finally:
             if self.at_close is not None:
                 await self.at_close()
-
-    async def __aenter__(self) -> Self:
-        return self
 
     async def __aexit__(self, *error: object) -> None:
         await self.close()

@@ -109,7 +109,6 @@ class SchedulerProcess:
         self._stopping = False
         self._end_reason = ""
         self._deaths: list[float] = []
-        self._meter = CpuMeter()
         self._tasks = Background(self._failed)
         self._task: asyncio.Task[None] | None = None
 

@@ -391,8 +391,7 @@ async def recorded_run(request: RunRequest, open_cluster: OpenCluster) -> AsyncI
             known = RunError(f"{request.name} failed unexpectedly: {said}")
             known.__cause__ = error
         recording.end(_state(known), failure=known.failure())
-        if request.as_json:
-            print_failure(request, known)
+        print_object(request, {}, known)
         raise known from known.__cause__
 
 
