@@ -298,11 +298,16 @@ class Claims:
             status = (self._folder / name).lstat()
         except FileNotFoundError:
             return None
-        pid = holders.get(procfs.lock_of(status))
-        if pid is None:
+        pid = holders.get(lock := procfs.lock_of(status))
+        for _ in range(TRIES):
+            if pid is not None:
+                break
             if not self._is_locked(name):
                 return None
-            # On btrfs the device number differs.
+            # The kernel lists locks a page at a time: one can slip from a page to the one before.
+            holders = procfs.flock_holders()
+            pid = holders.get(lock)
+        if pid is None:  # on btrfs the device number differs
             same = [each for (_, inode), each in holders.items() if inode == status.st_ino]
             pid = same[0] if len(same) == 1 else None
         uid = procfs.owner(pid) if pid else None

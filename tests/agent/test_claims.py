@@ -1,5 +1,6 @@
 """Claims on GPUs, by three users of one host: what excludes, who holds, who comes first."""
 
+import fcntl
 import json
 import multiprocessing
 import os
@@ -27,6 +28,7 @@ from tests.system.conftest import wait_until
 ALICE, BOB, CAROL = 61001, 61002, 61003
 GPUS = tuple(f"GPU-{number}" for number in range(4))
 ROOT = str(Path(gputui.__file__).parent.parent)
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 TEXT = Note("training", since=1.0, until=2.0)
 
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="users are played by root alone")
@@ -155,7 +157,8 @@ def test_flock_of_util_linux_excludes_and_is_excluded(folder: Path, start: Start
 def locked(folder: Path) -> dict[str, int]:
     """Return who holds each GPU, as lslocks of util-linux says."""
     columns = ["lslocks", "--json", "-o", "PID,INODE"]
-    table = json.loads(subprocess.run(columns, capture_output=True, check=True).stdout)["locks"]
+    said = subprocess.run(columns, capture_output=True, check=True).stdout
+    table = json.loads(said)["locks"] if said else []  # of no lock at all it says nothing
     pids = {each["inode"]: each["pid"] for each in table}
     inodes = {uuid: (folder / f"{uuid}.lock") for uuid in GPUS}
     return {
@@ -220,6 +223,35 @@ def test_a_child_does_not_keep_the_claim_of_its_parent(folder: Path) -> None:
     finally:
         child.kill()
         child.wait()
+
+
+@pytest.mark.slow
+def test_a_holder_is_named_while_pages_of_other_locks_come_and_go(
+    folder: Path, start: Start, tmp_path: Path
+) -> None:
+    alice = start(ALICE)
+    alice.claim(GPUS[:1], TEXT)
+    churning = [multiprocessing.Process(target=_churn, args=(tmp_path / str(n),)) for n in range(4)]
+    for each in churning:
+        each.start()
+    try:
+        wait_until(lambda: len(Path("/proc/locks").read_text()) > PAGE_BYTES)
+        assert {seen(folder)[GPUS[0]].pid for _ in range(3_000)} == {alice.pid}
+    finally:
+        for each in churning:
+            each.kill()
+            each.join()
+
+
+def _churn(folder: Path) -> None:
+    """Lock and unlock files, many at a time."""
+    folder.mkdir()
+    while True:
+        files = [(folder / str(number)).open("w") for number in range(60)]
+        for file in files:
+            fcntl.flock(file, fcntl.LOCK_EX)
+        for file in files:
+            file.close()
 
 
 def test_who_waits_comes_in_order_and_the_dead_leave_the_line(folder: Path, start: Start) -> None:
