@@ -12,6 +12,7 @@ import argparse
 import random
 import statistics
 import time
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -30,7 +31,7 @@ from gputui.process.lifetime import look_rarely
 from gputui.protocol import codec, typed_codec
 from gputui.protocol.agent import FromAgent, Telemetry, WorkerReady
 from gputui.protocol.frontend import SnapshotTaken, ToFrontend
-from gputui.protocol.streams import Inflated, deflating
+from gputui.protocol.streams import WINDOW_BITS, deflating
 from tests.benchmarks.fleet import VARIANTS, Agent, counts_of, host_names
 from tests.fleet.simulated import Head
 
@@ -48,7 +49,7 @@ class Wire:
         self._encode = encode
         self._receives = receives
         self._deflate = deflating() if compressed else None
-        self._inflate = Inflated(b"")
+        self._inflate = zlib.decompressobj(wbits=WINDOW_BITS)
         self.costs: list[tuple[float, float, int]] = []
         """For each message: µs to make its line, µs to make a message of it, bytes."""
 
@@ -65,8 +66,7 @@ class Wire:
 
     def _arrived(self, sent: bytes) -> Any:
         if self._deflate:
-            self._inflate.add(sent)
-            sent = b"".join(iter(self._inflate.take, b""))
+            sent = self._inflate.decompress(sent)
         return typed_codec.decode(sent, self._receives)
 
 
