@@ -47,6 +47,8 @@ def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         monkeypatch.setenv("DASK_GPUTUI__LEASE", "60")
         monkeypatch.delenv("PYTEST_CURRENT_TEST", raising=False)
         yield Path(name)
+        # A kernel that ends still writes its history.
+        wait(lambda: not of_folder(Path(name)), "the kernel ends")
 
 
 def of_folder(folder: Path) -> list[int]:
@@ -78,7 +80,9 @@ class Kernel:
 
     def begin(self, code: str) -> str:
         """Execute a cell that goes on, until it says so; return its id."""
-        id = str(self.client.execute(f"print('begun', flush=True)\n{code}"))
+        # An error would have the kernel abort the cell that is sent next, for a moment.
+        code = f"print('begun', flush=True)\n{code}"
+        id = str(self.client.execute(code, stop_on_error=False))
         while True:
             message = self.client.get_iopub_msg(timeout=BOUND_S)
             if message["content"].get("text", "").startswith("begun"):

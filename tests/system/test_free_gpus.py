@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 
@@ -117,10 +118,9 @@ def lines_of(hosts: Namespaces, folder: Path, options: str = "") -> str:
 
 def claimed(gputui: Command, text: str) -> set[str]:
     """Return what the hosts that answer say is claimed, by agents of their own."""
-    elsewhere = gputui.folder / "where-no-head-is"
-    elsewhere.mkdir(0o700, exist_ok=True)
-    words, env = gputui.words("who", text, "--json"), {"XDG_RUNTIME_DIR": str(elsewhere)}
-    hosts = json.loads(gputui.run_other(*words, env=env).stdout)
+    with tempfile.TemporaryDirectory(prefix="gt-") as elsewhere:  # where no head is
+        words, env = gputui.words("who", text, "--json"), {"XDG_RUNTIME_DIR": elsewhere}
+        hosts = json.loads(gputui.run_other(*words, env=env).stdout)
     return {gpu["uuid"] for host in hosts for gpu in host.get("gpus", ()) if gpu["claim"]}
 
 
