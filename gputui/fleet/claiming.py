@@ -167,11 +167,11 @@ async def hold(
 
 
 async def _claim_all(picked: Picked, note: Note) -> Claimed | None:
-    """Claim the chosen GPUs; if one host refuses, release the others' claims and say why."""
+    """Claim the chosen GPUs; if one host refuses or is late, release them all and say why."""
     for number, (host, devices) in enumerate(picked):
         claimed = await host.claim([device.uuid for device in devices], note)
         if claimed != GRANTED:
-            for other, some in picked[:number]:
+            for other, some in picked[: number + 1]:  # a late one, too
                 other.release([device.uuid for device in some])
             return claimed
     return None

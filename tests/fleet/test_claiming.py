@@ -28,14 +28,17 @@ class Box:
         folder.chmod(0o1777)
         self.name, self.folder = name, folder
         self.uuids = [f"GPU-{name}-{number}" for number in range(gpus)]
+        self.is_late = False
+        """Whether agents carry out what they are asked, and answer too late."""
 
     def agent(self, host: Host) -> tuple[HostClaims, Callable[[], None]]:
         configure = Configure("id", self.name, 10.0, 1.0, ())
         environ = {"GPUTUI_CLAIMS": str(self.folder)}
         held = HeldClaims(environ, configure, {}, print)
 
-        async def ask(order: Any, bound_s: float) -> Claimed:
-            return held.carry_out(order)
+        async def ask(order: Any, bound_s: float) -> Claimed | None:
+            claimed = held.carry_out(order)
+            return None if self.is_late else claimed
 
         claims = HostClaims(host, held.carry_out, ask)  # type: ignore[arg-type]
 
@@ -62,6 +65,15 @@ class Box:
 @pytest.fixture
 def boxes(tmp_path: Path) -> Iterator[list[Box]]:
     yield [Box(name, tmp_path / name, 2) for name in ("a", "b")]
+
+
+async def test_a_claim_that_is_granted_too_late_is_released(boxes: list[Box]) -> None:
+    boxes[1].is_late = True
+    (first, _), (second, read) = (box.agent(Host(box.name)) for box in boxes)
+    with pytest.raises(ClusterError, match="the agent of b does not answer"):
+        await hold([first, second], Wanted(4), Note("training"))
+    read()
+    assert not any(device.claim for device in second.devices)
 
 
 class Person:
