@@ -11,7 +11,6 @@ session, and are not applied.
 import os
 import pwd
 import re
-import shutil
 import socket
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -286,9 +285,11 @@ async def _evaluate(destination: Destination, here: Here, command: str) -> SshCo
 
 
 async def _ssh_g(*arguments: str) -> str:
-    if not (ssh := shutil.which("ssh")):
-        raise UsageError("OpenSSH's client (`ssh`, `ssh-keygen`) is not installed here")
-    ended = await run([ssh, "-T", "-G", *arguments])
+    try:
+        ended = await run(["ssh", "-T", "-G", *arguments])
+    except FileNotFoundError as error:
+        message = "OpenSSH's client (`ssh`, `ssh-keygen`) is not installed here"
+        raise UsageError(message) from error
     if ended.status:
         raise UsageError("; ".join(ended.last_log_lines) or f"`ssh -G` {ending(ended.status)}")
     return ended.output
