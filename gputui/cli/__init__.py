@@ -102,8 +102,16 @@ def _open_streams() -> None:
             os.open(os.devnull, os.O_RDWR)  # it takes the lowest descriptor that is free
             setattr(sys, name, os.fdopen(descriptor, mode))
     codecs.register_error("gputui", _in_ascii)
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper) and codecs.lookup(stream.encoding).name != "utf-8":
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if not isinstance(stream, io.TextIOWrapper):
+            continue
+        if isinstance(stream.buffer, io.FileIO):  # unbuffered, it loses what a signal cuts off
+            words, raw = (stream.encoding, stream.errors), stream.detach()
+            stream = io.TextIOWrapper(io.BufferedWriter(raw), *words, line_buffering=True)
+            setattr(sys, name, stream)
+            setattr(sys, f"__{name}__", stream)  # which Textual writes to
+        if codecs.lookup(stream.encoding).name != "utf-8":
             stream.reconfigure(errors="gputui")
 
 

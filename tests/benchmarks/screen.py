@@ -30,7 +30,7 @@ from tests.benchmarks.watched import Watched
 STARTS = 7
 WINDOWS = 3
 KEYS = 40
-DIALOGS = 10
+DIALOGS = 40
 SETTLING_S = 8.0
 PAUSED_S = 5.0
 FACE = """
@@ -70,10 +70,10 @@ class Size:
 SIZES = (
     Size("8x8", 64, 2.0, None, 200.0),
     Size("125x8", 1000, 5.0, 40.0, 200.0),
-    Size("512x8", 4096, 15.0, 80.0, None),
+    Size("512x8", 4096, 12.0, 60.0, None),
 )
-DIALOG_MS = 80.0
-KB_PER_S = {CELLS: 15.0, (80, 24): 5.0}
+DIALOG_MS = 100.0
+KB_PER_S = {CELLS: 5.0, (80, 24): 5.0}
 """Sizes of the terminal, and the bar for what is sent to it."""
 
 

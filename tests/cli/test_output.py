@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,6 +30,28 @@ def test_output_that_nobody_reads_is_no_error() -> None:
     done = subprocess.run(command, stdout=written, stderr=subprocess.PIPE, env=environ, check=True)
     os.close(written)
     assert done.stderr == b""
+
+
+INTERRUPTED = """
+import signal, sys
+from gputui import cli
+cli.run_command = lambda argv: 0 if sys.stdout.write("x" * 1_000_000) else 1
+signal.signal(signal.SIGALRM, lambda *_: None)
+signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+cli.main([])
+"""
+
+
+def test_signals_cut_nothing_off_what_is_written_unbuffered() -> None:
+    environ = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    command = [sys.executable, "-c", INTERRUPTED]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environ) as child:
+        assert child.stdout is not None
+        taken = 0
+        while piece := child.stdout.read(10_000):
+            taken += len(piece)
+            time.sleep(0.002)
+    assert (taken, child.returncode) == (1_000_000, 0)
 
 
 def test_a_folder_for_arrays_is_not_made_before_there_are_any(tmp_path: Path) -> None:
