@@ -143,8 +143,9 @@ def _conditions(snapshot: Snapshot, slots: Iterable[Slot]) -> Iterator[tuple[str
         elif queued and slot.state is IDLE and slot.device is not None:
             yield slot.key, AlarmKind.IDLE
         if slot.device is not None:
-            kinds = _of_device(slot.device, snapshot.taken_at)
-            yield from ((slot.key, each) for each in kinds if not watching or each not in _OF_USE)
+            for kind in _of_device(slot.device, snapshot.taken_at):
+                if not watching or kind not in _OF_USE:
+                    yield slot.key, kind
 
 
 COMING_UP = (WorkerState.WANTED, WorkerState.STARTING)
@@ -156,9 +157,11 @@ def without_workers(snapshot: Snapshot) -> bool:
     Hosts on their way, and workers that start for the first time, are waited for.
     """
     expected = snapshot.workers or snapshot.wanted_workers
+    if not expected or snapshot.any_up:
+        return False
     settled = all(host.state.final or host.state in AWAY for host in snapshot.hosts)
     first = any(worker.state in COMING_UP and not worker.restarts for worker in snapshot.workers)
-    return bool(expected) and settled and not first and not snapshot.workers_up
+    return settled and not first
 
 
 _OF_STATE = {
@@ -186,5 +189,5 @@ def _of_device(device: DeviceReading, now: float) -> Iterator[AlarmKind]:
     used, total = device.memory_used_bytes, device.memory_total_bytes
     if used and total and used / total > MEMORY_FULL:
         yield AlarmKind.MEMORY
-    if any(process.owner is OTHER for process in device.processes):
+    if OTHER in [process.owner for process in device.processes]:
         yield AlarmKind.FOREIGN

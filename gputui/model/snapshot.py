@@ -379,3 +379,8 @@ class Snapshot:
     def workers_up(self) -> int:
         """Workers that the scheduler can give tasks."""
         return sum([worker.state in UP for worker in self.workers])
+
+    @property
+    def any_up(self) -> bool:
+        """Whether there is such a worker: in most snapshots the first is one."""
+        return any(worker.state in UP for worker in self.workers)

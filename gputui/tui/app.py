@@ -130,6 +130,7 @@ class ScreenApp(Frame):
         """Listen to the cluster."""
         try:
             async for message in self.head.messages():
+                await self._keys_taken()  # a dialog that opens is drawn before thousands of GPUs
                 self._look()
                 self.take(message)
         except GputuiError as error:

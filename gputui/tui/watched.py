@@ -156,7 +156,8 @@ class TaskStream:
         if passed < 0:  # the clock was put back
             self._lanes.clear()
         for lane in self._lanes.values():
-            lane[:] = (lane + bytes(min(passed, KEPT)))[-KEPT:]
+            del lane[:passed]
+            lane.extend(bytes(KEPT - len(lane)))
         for span in spans:
             self._fill(span)
 

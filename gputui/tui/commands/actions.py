@@ -288,7 +288,7 @@ async def _exec(app: Frame, argument: str) -> None:
 
 
 def _no_worker_up(app: Frame) -> str:
-    return "" if app.watched.snapshot.workers_up else "no worker is up yet"
+    return "" if app.watched.snapshot.any_up else "no worker is up yet"
 
 
 def runs(_app: Frame, words: list[str]) -> Iterable[str]:

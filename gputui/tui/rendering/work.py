@@ -103,7 +103,7 @@ def _causes(snapshot: Snapshot) -> Iterator[str]:
     if scheduler.state is SchedulerState.BUSY:
         yield f"the scheduler has not answered for {scheduler.busy_s:.0f} s"
     tasks = sum(group.total - group.finished for group in unfinished)
-    if not snapshot.workers_up:
+    if not snapshot.any_up:
         yield f"{fmt.many(tasks, 'task')}: no worker is up"
     elif all(worker.state is WorkerState.PAUSED for worker in snapshot.workers):
         yield f"{fmt.many(tasks, 'task')}: every worker is paused, its memory is full"

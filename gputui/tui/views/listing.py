@@ -123,7 +123,8 @@ class Listing(View, Generic[T]):
 
     def show_rows(self, values: Iterable[T]) -> None:
         """Draw these values in the table."""
-        self._values = {self.key(value): value for value in values}
+        key = attrgetter(self.KEY)
+        self._values = {str(key(value)): value for value in values}
         self._shown = fitting(self.columns, self.table.scrollable_content_region.width)
         self.table.show(self.order.heading(self._shown), list(self._values), self.line)
 

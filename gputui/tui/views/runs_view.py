@@ -213,8 +213,8 @@ class RunsView(Listing[RunRow]):
             return "no run is selected"
         if is_script(self.current.run.preset):
             return "a script runs in a terminal of its own: y copies its command"
-        workers_up = self.screen_app.watched.snapshot.workers_up
-        can_run = is_program(self.current.run.preset) or workers_up
+        any_up = self.screen_app.watched.snapshot.any_up
+        can_run = is_program(self.current.run.preset) or any_up
         return "" if can_run else "no worker is up yet"
 
     async def cancel(self) -> None:

@@ -220,7 +220,7 @@ def _state(watched: Watched, snapshot: Snapshot) -> Part:
     if not running:
         return f"  ◔ {snapshot.state.value}", "accent"
     broken = any(alarm.serious for alarm in watched.alarms)
-    return f"  ● {snapshot.state.value}", "" if broken or not snapshot.workers_up else "good"
+    return f"  ● {snapshot.state.value}", "" if broken or not snapshot.any_up else "good"
 
 
 def trouble_lines(watched: Watched, width: int, most: int) -> list[Line]:
