@@ -1,10 +1,7 @@
-"""The packages that matter on a host, and their versions: none is imported."""
+"""The packages that matter on a host, and their versions, from metadata: none is imported."""
 
-import contextlib
-import re
 import sys
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 EXACT = (
     "cloudpickle",
@@ -42,24 +39,16 @@ def installed(
     """Return (distribution, version) sorted by name, for those that are there.
 
     They are looked for in `path`, by default sys.path; as in an import, the first found wins.
-    Source: "Recording installed projects" of the Python Packaging User Guide: the folder is named
-    by both. To import importlib.metadata would take as long as half of an agent's imports.
     """
-    wanted, found = set(names), dict[str, str]()
-    for folder in sys.path if path is None else path:
-        with contextlib.suppress(OSError):
-            for entry in Path(folder).iterdir():
-                if entry.suffix in (".dist-info", ".egg-info"):
-                    name, _, version = entry.stem.partition("-")
-                    name = re.sub("[-_.]+", "-", name).lower()
-                    if name in wanted:
-                        version = version.partition("-")[0] or _version(entry)
-                        found.setdefault(name, version)
-    return tuple(sorted(found.items()))
+    from importlib.metadata import distributions  # half as much as all else that an agent imports
 
-
-def _version(folder: Path) -> str:
-    """Return the version in the metadata of a folder that has none in its name: a source's own."""
-    from importlib.metadata import PathDistribution
-
-    return PathDistribution(folder).version
+    folders, found = list(sys.path if path is None else path), []
+    for name in names:
+        first = next(iter(distributions(name=name, path=folders)), None)
+        if first is not None:
+            # `first.version` raises where the metadata is empty.
+            text = first.read_text("METADATA") or first.read_text("PKG-INFO") or first.read_text("")
+            lines = (text or "").splitlines()
+            versions = (line[8:].strip() for line in lines if line.startswith("Version:"))
+            found.append((name, next(versions, "")))
+    return tuple(sorted(found))

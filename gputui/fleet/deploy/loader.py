@@ -20,24 +20,23 @@ DRAFT_S = 3600.0
 """A draft of the pack that is older was left by a loader that was killed."""
 KEPT_S = 30 * 86400.0
 """Every start touches its pack, and every agent its own once a day."""
-FITS = """import os, sys
+FITS = """import sys
 def fit(wanted, packages):
     if not sys.version.startswith(wanted):
         return 0
-    there = [each for path in sys.path if os.path.isdir(path) for each in os.listdir(path)]
+    from importlib.metadata import PackageNotFoundError, version
     fits = 1
     for each in packages:
-        name, _, version = each.partition("==")
-        found = [one for one in there if one.startswith(name + "-") and one.endswith("-info")]
-        if not found:
+        name, _, there = each.partition("==")
+        try:
+            fits += version(name) == there
+        except PackageNotFoundError:
             return 1
-        fits += found[0].rpartition(".")[0] == name + "-" + version
     return fits + 1
 if __name__ == "__main__":
     print(fit(sys.argv[1], sys.argv[2:]), sys.version.split()[0])"""
 """How well a Python fits: 0 of another minor version, 1 without a package, more with each that has
-the wanted version. Versions are read from the names of folders: to import importlib.metadata would
-take longer than all else that runs before the agent."""
+the wanted version."""
 
 
 def main() -> None:
