@@ -2,8 +2,9 @@
 
 A claim is a lock, `flock(2)`, on the file `UUID.lock` in one folder of the host. It excludes while
 its process holds it and ends with that process. The kernel says who holds a lock (/proc/locks); a
-file `UUID.UID.note` of the holder's own says why and until when, and counts only while that user
-holds the lock. Who waits holds a lock on a `ticket-*` of their own; the oldest comes first.
+file `UUID.UID.note` of the holder's own says why and until when, and counts only while the process
+that wrote it holds the lock. Who waits holds a lock on a `ticket-*` of their own; the oldest comes
+first.
 
 Any program can join: `exec 9<FOLDER/UUID.lock; flock -n 9`. Reading is enough to lock. Without
 O_CREAT, because the kernel refuses O_CREAT on another user's file in a sticky folder
@@ -141,8 +142,7 @@ class Claims:
         holders, found = procfs.flock_holders(), {}
         for uuid in uuids:
             if holder := self._holder(f"{uuid}.lock", holders):
-                said = self._read(f"{uuid}.{holder[1]}.note", holder[1])
-                found[uuid] = _claim(holder, said)
+                found[uuid] = _claim(holder, self._noted(uuid, *holder))
         return found
 
     def tickets(self) -> tuple[Ticket, ...]:
@@ -211,7 +211,8 @@ class Claims:
     def note(self, uuid: str, note: Note) -> None:
         """Write the note of a claim; somebody who made a file of that name costs only the note."""
         with contextlib.suppress(OSError):
-            os.close(self._write(f"{uuid}.{os.getuid()}.note", _written(note)))
+            said = {**_written(note), "pid": os.getpid()}
+            os.close(self._write(f"{uuid}.{os.getuid()}.note", said))
 
     def keep(self) -> tuple[str, ...]:
         """Lock removed files again; return those that somebody else holds now.
@@ -317,6 +318,15 @@ class Claims:
         with contextlib.suppress(OSError):
             return procfs.is_locked(self._folder / name)
         return False
+
+    def _noted(self, uuid: str, pid: int | None, uid: int | None) -> dict[str, object]:
+        """Return what a holder noted; nothing where another process of its user did, and is gone.
+
+        A holder in a container has another pid there.
+        """
+        said = self._read(f"{uuid}.{uid}.note", uid)
+        own = (str(pid), *procfs.status_of(pid, "NSpid").split()) if pid else ()
+        return said if str(said.get("pid")) in own else {}
 
     def _read(self, name: str, uid: int | None) -> dict[str, object]:
         """Return the object that a file of this user holds; empty where there is no such file."""

@@ -178,6 +178,30 @@ def test_a_note_counts_only_of_the_user_who_holds_the_lock(folder: Path, start: 
     assert seen(folder)[GPUS[0]].note == Note()
 
 
+def test_a_note_counts_only_of_the_process_that_wrote_it(folder: Path, start: Start) -> None:
+    killed, after, other = start(ALICE), start(ALICE), start(ALICE)
+    killed.claim(GPUS[:1], replace(TEXT, only_held=True))
+    killed.end()
+    assert after._locked(f"{GPUS[0]}.lock")  # as any program may
+    assert seen(folder) == {GPUS[0]: Claim(after.pid, str(ALICE))}
+    other.end_own(GPUS[:1])
+    after.end_own(())  # it answers
+
+
+def test_a_note_counts_of_a_holder_in_a_namespace_of_pids_below(folder: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from gputui.agent.claims import Claims, Note; "
+        "Claims(Path(sys.argv[1])).claim(sys.argv[2:], Note('training')); input(print('held'))"
+    )
+    words = ["unshare", "--pid", "--fork", sys.executable, "-c", code, str(folder), GPUS[0]]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(words, env={**os.environ, "PYTHONPATH": ROOT}, **pipes) as below:
+        assert below.stdin and below.stdout
+        assert below.stdout.readline() == "held\n"
+        assert seen(folder)[GPUS[0]].note.text == "training"
+        below.stdin.close()
+
+
 @pytest.mark.parametrize(
     "text", ["[1]", '{"text": "\\u001b[2J", "until": "soon"}', "[" * 4000, "\0"]
 )
