@@ -22,6 +22,7 @@ from textual.screen import ModalScreen
 from gputui.errors import ExitCode, GputuiError, HeadError
 from gputui.model.plain_text import cut
 from gputui.model.snapshot import HostState, RunStatus, Snapshot
+from gputui.process.background import within
 from gputui.tui.attachment import LOOK_S, Attachment, OpenConnection
 from gputui.tui.commands.actions import COMMANDS
 from gputui.tui.frame import Frame
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from gputui.tui.dialogs import Modal
 
 NOTICE_CHARS = 200
+DRAWN_S = 0.5
+"""For how long the head's messages wait for a dialog that opens."""
 
 AskOnScreen = Callable[["Callable[[Asked], Coroutine[Any, Any, str | None]]"], None]
 """Takes the function that answers what the machine of a head elsewhere asks."""
@@ -130,7 +133,9 @@ class ScreenApp(Frame):
         """Listen to the cluster."""
         try:
             async for message in self.head.messages():
-                await self._keys_taken()  # a dialog that opens is drawn before thousands of GPUs
+                top = self.screen_stack[-1] if self.screen_stack else None
+                if isinstance(top, ModalScreen):  # it is drawn before thousands of GPUs
+                    await within(DRAWN_S, cast("Modal[object]", top).drawn.wait())
                 self._look()
                 self.take(message)
         except GputuiError as error:

@@ -75,17 +75,17 @@ class Modal(ModalScreen[Result]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._stands = asyncio.Event()
+        self.drawn = asyncio.Event()
 
     def on_screen_resume(self) -> None:
         """Take keys once it is seen."""
-        self.call_after_refresh(self._stands.set)
+        self.call_after_refresh(self.drawn.set)
 
     async def stands(self) -> None:
         """Wait, for a bound, until it takes keys, and has carried out those before."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(STANDS_S):
-                await self._stands.wait()
+                await self.drawn.wait()
                 for _ in range(2):  # a key may be followed by a message, such as that of a choice
                     await self._idle()
 
