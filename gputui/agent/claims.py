@@ -320,7 +320,7 @@ class Claims:
         return False
 
     def _noted(self, uuid: str, pid: int | None, uid: int | None) -> dict[str, object]:
-        """Return what a holder noted; nothing where another process of its user did, and is gone.
+        """Return a holder's note; nothing where another process of its user wrote it, and is gone.
 
         A holder in a container has another pid there.
         """

@@ -37,6 +37,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     _open_streams()
     try:
         status = run_command(list(sys.argv[1:] if argv is None else argv))
+    except KeyboardInterrupt:
+        print("gputui: interrupted", file=sys.stderr)
+        status = ExitCode.INTERRUPTED
     except Exception:
         traceback.print_exc()
         status = ExitCode.COMPUTATION_FAILED
@@ -68,9 +71,8 @@ def run_command(argv: list[str]) -> int:
     except click.ClickException as error:
         error.show()
         return int(ExitCode.WRONG_USAGE)
-    except (KeyboardInterrupt, click.Abort):
-        print("gputui: interrupted", file=sys.stderr)
-        return int(ExitCode.INTERRUPTED)
+    except click.Abort:  # click's own name for it
+        raise KeyboardInterrupt from None
     except GputuiError as error:
         text = str(error)
         more = f" … ({len(text):,} characters)" if len(text) > MOST_SAID else ""

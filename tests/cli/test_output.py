@@ -32,6 +32,23 @@ def test_output_that_nobody_reads_is_no_error() -> None:
     assert done.stderr == b""
 
 
+EARLY = """
+import sys
+from gputui.cli import main
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "click":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Finder())
+main([])
+"""
+
+
+def test_ctrl_c_before_anything_has_begun_prints_no_traceback() -> None:
+    done = subprocess.run([sys.executable, "-c", EARLY], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (130, "gputui: interrupted\n")
+
+
 INTERRUPTED = """
 import signal, sys
 from gputui import cli
