@@ -287,7 +287,7 @@ async def _evaluate(destination: Destination, here: Here, command: str) -> SshCo
 async def _ssh_g(*arguments: str) -> str:
     try:
         ended = await run(["ssh", "-T", "-G", *arguments])
-    except FileNotFoundError as error:
+    except (FileNotFoundError, PermissionError) as error:  # a folder of PATH may be closed
         message = "OpenSSH's client (`ssh`, `ssh-keygen`) is not installed here"
         raise UsageError(message) from error
     if ended.status:
