@@ -27,6 +27,7 @@ from gputui.protocol.codec import decode, encode
 from gputui.protocol.forking import (
     Forked,
     ForkEnded,
+    ForkFailed,
     ForkWorker,
     FromForkserver,
     Imported,
@@ -120,8 +121,10 @@ class Forkserver:
                 continue
             if not order.spec.device_uuid:
                 self._import_for_tasks()
-            with contextlib.suppress(FileNotFoundError):  # the agent is gone
+            try:
                 self._fork(order)
+            except OSError as error:  # no process is free; or the agent is gone
+                self.send(ForkFailed(order.spec.name, lifetime.start_problem(error)))
         return bool(came)
 
     def _import_for_tasks(self) -> None:
@@ -149,13 +152,15 @@ class Forkserver:
             os.open(f"/proc/{self._agent}/fd/{number}", os.O_WRONLY | os.O_CLOEXEC)
             for number in (order.output, order.reports)  # the agent reads their other ends
         )
-        pid = os.fork()
-        if pid == 0:
-            self._become_worker(order, parent, output, reports)
+        try:
+            pid = os.fork()
+            if pid == 0:
+                self._become_worker(order, parent, output, reports)
+        finally:
+            os.close(output)
+            os.close(reports)
         with contextlib.suppress(OSError):
             os.setpgid(pid, pid)
-        os.close(output)
-        os.close(reports)
         self._workers[pid] = order.spec.name
         self.send(Forked(order.spec.name, pid, lifetime.Handle.of(pid).start_ticks))
 

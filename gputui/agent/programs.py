@@ -116,6 +116,10 @@ class Programs:
             async with self._unpacking:
                 await asyncio.to_thread(shutil.rmtree, self._sent(run), ignore_errors=True)
 
+    def pids(self) -> list[int]:
+        """Return the pids of the programs' parents that run."""
+        return [each.pid for each in self._programs.values() if each.pid is not None]
+
     def tell(self) -> None:
         """Send again what a head has not taken, to one that has just connected."""
         for program in self._programs.values():

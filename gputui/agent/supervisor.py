@@ -149,8 +149,10 @@ class Supervisor:
             claims=self._held_claims.claims,
             idle_since=idle_since,
         )
-        self._workers = Workers(environ, scratch, agent_socket, self.send, self._watch)
         self._programs = Programs(environ, scratch, self.send)
+        self._workers = Workers(
+            environ, scratch, agent_socket, self.send, self._watch, self._programs.pids
+        )
         self._ports = OpenPorts()
         self._heads = Background(self._work_failed)
         self._work = Background(self._work_failed)

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import time
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
@@ -20,7 +21,14 @@ from gputui.model.plan import cpus_of
 from gputui.process.background import within
 from gputui.process.cgroups import Cgroups
 from gputui.process.child import PipeLines
-from gputui.process.lifetime import Handle, end_children, start_problem
+from gputui.process.lifetime import (
+    ENDED_S,
+    Handle,
+    children,
+    end_and_reap,
+    end_children,
+    start_problem,
+)
 from gputui.protocol.agent import (
     FromAgent,
     StartWorkers,
@@ -33,6 +41,7 @@ from gputui.protocol.codec import decode
 from gputui.protocol.forking import (
     Forked,
     ForkEnded,
+    ForkFailed,
     ForkWorker,
     FromForkserver,
     FromWorker,
@@ -57,8 +66,13 @@ class Workers:
         agent_socket: AgentSocket,
         send: Callable[[FromAgent], None],
         watch: DeviceWatch,
+        others: Callable[[], Iterable[int]],
     ) -> None:
-        """Start workers within `scratch`, on the devices that are watched."""
+        """Start workers within `scratch`, on the devices that are watched.
+
+        `others` returns the pids of this process's children that are no worker's.
+        """
+        self._others = others
         self._watch = watch
         self._scratch = scratch
         self._socket = agent_socket
@@ -189,6 +203,8 @@ class Workers:
                 self._imported(message)
             case Forked():
                 self._forked(message.name, Handle(message.pid, message.start_ticks))
+            case ForkFailed():
+                self._not_forked(message.name, message.reason)
             case ForkEnded():
                 self._exited(message.name, message.status)
 
@@ -207,7 +223,9 @@ class Workers:
 
         Where there will be none, give the workers up.
         """
-        await asyncio.to_thread(end_children)
+        deadline = time.monotonic() + ENDED_S
+        while (left := {*children()} - {*self._others()}) and time.monotonic() < deadline:
+            await asyncio.to_thread(end_and_reap, left, deadline)
         self._send(Trouble(f"the process that starts workers ended: {said}"))
         for worker in list(self._workers.values()):
             worker.forking = False
@@ -233,7 +251,7 @@ class Workers:
             worker.begin(self._cgroups.oom_kills(), self._cgroups.limit_hits())
             folder = own_folder(self._scratch / spec.name.replace(":", "-"))
         except OSError as error:
-            self._ended(worker, "crashed", f"it could not be started: {start_problem(error)}")
+            self._not_forked(spec.name, start_problem(error))
             return
         worker.forking = True
         cpus = cpus_of(spec, frozenset(os.sched_getaffinity(0)), self._watch.cpus_near)
@@ -279,6 +297,15 @@ class Workers:
         self._send(WorkerStarted(name, process.pid, worker.restarts))
         if worker.stopping:
             worker.kill()
+
+    def _not_forked(self, name: str, reason: str) -> None:
+        worker = self._workers[name]
+        worker.forking = False
+        if worker.stopping:
+            self._report_exit(worker, "stopped", "stopped")
+            self._forget(worker)
+        else:
+            self._ended(worker, "crashed", f"it could not be started: {reason}")
 
     def _exited(self, name: str, status: int) -> None:
         """Handle the end of a worker: report why, and restart it where it is desired."""

@@ -14,6 +14,7 @@ import resource
 import signal
 import threading
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Self
 
@@ -29,6 +30,8 @@ END_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 OPEN_FILES = 2**16
 """More are of no use, and programs that close them all at their start would take long."""
 REAP_EVERY_S = 0.005
+ENDED_S = 5.0
+"""How long the kernel may take to end killed children."""
 
 NO_DUMP = 1
 """As RLIMIT_CORE: too small for any dump, and the kernel pipes none to a handler. Source: core(5)
@@ -159,19 +162,24 @@ def end(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def end_children(bound_s: float = 5.0) -> None:
+def end_children() -> None:
     """End and reap all children, and those whom this process adopts when they are gone.
 
-    One that the kernel cannot end, because a driver hangs, is left after so long.
+    One that the kernel cannot end, because a driver hangs, is left after `ENDED_S`.
     """
-    deadline = time.monotonic() + bound_s
+    deadline = time.monotonic() + ENDED_S
     while (found := children()) and time.monotonic() < deadline:
-        for pid in found:
-            end(pid)
-        for pid in found:
-            with contextlib.suppress(ChildProcessError):
-                while os.waitpid(pid, os.WNOHANG) == (0, 0) and time.monotonic() < deadline:
-                    time.sleep(REAP_EVERY_S)
+        end_and_reap(found, deadline)
+
+
+def end_and_reap(pids: Collection[int], deadline: float) -> None:
+    """End and reap these children, until a deadline of `time.monotonic`."""
+    for pid in pids:
+        end(pid)
+    for pid in pids:
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(pid, os.WNOHANG) == (0, 0) and time.monotonic() < deadline:
+                time.sleep(REAP_EVERY_S)
 
 
 @dataclass(frozen=True, slots=True)

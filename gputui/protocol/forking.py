@@ -17,6 +17,7 @@ from gputui.model.bounds import (
     Pid,
     Port,
     SmallNumber,
+    Text,
 )
 from gputui.model.examination import ThreadStack, Transfers
 from gputui.model.plan import WorkerSpec
@@ -80,7 +81,15 @@ class ForkEnded:
     status: ExitStatus
 
 
-FromForkserver = Imported | Forked | ForkEnded
+@dataclass(frozen=True, slots=True)
+class ForkFailed:
+    """A worker's process could not be forked."""
+
+    name: Name
+    reason: Text
+
+
+FromForkserver = Imported | Forked | ForkFailed | ForkEnded
 """What a forkserver sends."""
 
 

@@ -21,6 +21,13 @@ from gputui.protocol.agent import (
     WorkerReady,
     WorkerStarted,
 )
+from gputui.protocol.programs import (
+    EndPrograms,
+    Launch,
+    ProgramExited,
+    ProgramStarted,
+    StartProgram,
+)
 from tests.agent.driving import BOUND_S, Driver, client_of, order_worker, spec, start_worker
 from tests.processes import ended, lives, parent_of
 
@@ -39,6 +46,20 @@ def start_a_session_of_its_own() -> int:
 
 def grandchildren() -> int:
     return subprocess.Popen(["sh", "-c", "setsid sleep 600 & wait"], start_new_session=True).pid
+
+
+NO_FIRST_FORK = """
+import errno, os, sys
+real = os.fork
+
+def refuse():
+    os.fork = real
+    raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+if "forkserver" in sys.orig_argv:
+    os.fork = refuse
+"""
+"""A start-up file of Python's with which the forkserver can fork from its second try on."""
 
 
 @pytest.mark.slow
@@ -61,6 +82,35 @@ async def test_whatever_is_killed_a_busy_worker_and_all_that_its_tasks_started_e
     if victim != "agent":
         driver.send(Shutdown(2.0))
     await driver.nothing_left()
+
+
+@pytest.mark.slow
+async def test_a_program_goes_on_when_the_forkserver_is_killed(
+    driver: Driver, scheduler: Any
+) -> None:
+    await driver.connect()
+    await start_worker(driver, scheduler)
+    driver.send(StartProgram("run/0", Launch(("sleep", "600"), cwd="/")))
+    program = (await driver.wait_for(ProgramStarted)).pid
+    os.kill(parent_of(driver.started().pid), signal.SIGKILL)
+    await driver.wait_for(WorkerReady)
+    os.kill(program, 0)
+    driver.send(EndPrograms(("run/0",), 0.0))
+    assert (await driver.wait_for(ProgramExited)).status == -signal.SIGKILL
+    driver.send(Shutdown(2.0))
+    await driver.nothing_left()
+
+
+async def test_a_worker_that_cannot_be_forked_is_reported_and_forked_later(
+    driver: Driver, scheduler: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(NO_FIRST_FORK)
+    driver.env["PYTHONPATH"] = str(tmp_path)
+    await driver.connect()
+    order_worker(driver, scheduler)
+    exited = await driver.wait_for(WorkerExited)
+    assert "this user may run no more processes" in exited.reason and not exited.crash_loop
+    await driver.wait_for(WorkerReady)
 
 
 async def test_what_a_task_started_lives_as_long_as_its_worker_when_another_ends(
