@@ -134,9 +134,11 @@ def locked_file(path: Path) -> int | None:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        except OSError as error:
             os.close(descriptor)
-            return None
+            if isinstance(error, BlockingIOError):
+                return None
+            raise
         if os.fstat(descriptor).st_nlink:
             return descriptor
         os.close(descriptor)

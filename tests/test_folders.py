@@ -1,5 +1,6 @@
 """Folders that belong to this user alone."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -101,3 +102,16 @@ for _ in range(2):
     assert first == second and first.startswith("/tmp/gputui-0-"), done.stderr
     said = f"gputui: /tmp/gputui-0: it belongs to user 12345; {first} is used instead\n"
     assert done.stderr == said
+
+
+def test_a_lock_on_a_file_system_without_locks_leaves_no_descriptor(
+    short: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(descriptor: int, how: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(folders.fcntl, "flock", refuse)
+    before = os.listdir("/proc/self/fd")  # noqa: PTH208
+    with pytest.raises(OSError, match="No locks available"):
+        folders.locked_file(short / "lock")
+    assert os.listdir("/proc/self/fd") == before  # noqa: PTH208

@@ -102,9 +102,9 @@ def full_disks(scratch: Path) -> tuple[str, ...]:
 
 async def _examine(worker: WorkerProcess, most_frames: int) -> ExaminedWorker | None:
     """Return one worker's examination; None where it has just ended."""
-    pid = worker.pid
-    if pid is None or (stat := procfs.process_stat(pid)) is None:
+    if (process := worker.process) is None or (stat := procfs.process_stat(process.pid)) is None:
         return None
+    pid = process.pid
     answer, problem = Answer(), ""
     worker.answer = answer
     if stat.stopped:
@@ -114,7 +114,7 @@ async def _examine(worker: WorkerProcess, most_frames: int) -> ExaminedWorker | 
     elif not procfs.catches(pid, ASK_SIGNAL):
         problem = "it is not up yet"
     else:
-        os.kill(pid, ASK_SIGNAL)
+        process.send_signal(ASK_SIGNAL)
         if not await within(ANSWER_S, answer.complete.wait()):
             answer.threads = [*(await by_py_spy(pid) or await _dumped(pid, answer))]
             problem = "" if answer.threads else "neither its Python nor faulthandler answered"

@@ -1,6 +1,7 @@
 """Claims that an agent holds: on the GPUs of its workers, and those that its head asks for."""
 
 import asyncio
+import contextlib
 import math
 import os
 import time
@@ -91,13 +92,14 @@ class HeldClaims:
         """Claim the GPUs that a process uses, until it ends."""
         if procfs.owner(pid) != os.getuid():
             return Claimed(number, error=f"process {pid} is none of yours")
-        ended = os.pidfd_open(pid)
-        if held := self._claim(claims, uuids, note):
-            os.close(ended)
-        else:
-            asyncio.get_running_loop().add_reader(
-                ended, self._process_ended, claims, pid, ended, uuids
-            )
+        with contextlib.ExitStack() as unless_claimed:
+            ended = os.pidfd_open(pid)
+            unless_claimed.callback(os.close, ended)
+            if not (held := self._claim(claims, uuids, note)):
+                unless_claimed.pop_all()
+                asyncio.get_running_loop().add_reader(
+                    ended, self._process_ended, claims, pid, ended, uuids
+                )
         return Claimed(number, held)
 
     def _process_ended(

@@ -203,7 +203,7 @@ class Handle:
         stat = procfs.process_stat(self.pid)
         return stat is not None and stat.start_ticks == self.start_ticks
 
-    def send_signal(self, number: signal.Signals) -> None:
+    def send_signal(self, number: int) -> None:
         """Send it a signal; nothing when it has ended."""
         if self.lives:
             with contextlib.suppress(ProcessLookupError):

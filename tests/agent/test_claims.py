@@ -20,9 +20,11 @@ import pytest
 import gputui
 from gputui.agent import claims
 from gputui.agent.claims import Claims, claims_folder
+from gputui.agent.held_claims import HeldClaims
 from gputui.errors import FolderError
 from gputui.model.readings import Claim, Note
 from gputui.process import procfs
+from gputui.protocol.agent import ClaimGpus, Configure
 from tests.system.conftest import wait_until
 
 ALICE, BOB, CAROL = 61001, 61002, 61003
@@ -225,6 +227,15 @@ def test_a_fifo_in_the_place_of_a_lock_is_refused(folder: Path) -> None:
     os.mkfifo(folder / f"{GPUS[0]}.lock", 0o666)
     with pytest.raises(OSError, match="is not a file"):
         Claims(folder).claim(GPUS[:1], TEXT)
+
+
+async def test_a_claim_for_a_process_that_fails_leaves_no_descriptor(folder: Path) -> None:
+    (folder / f"{GPUS[0]}.lock").symlink_to("/etc/passwd")
+    held = HeldClaims({"GPUTUI_CLAIMS": str(folder)}, Configure("c", "h", 60.0, 1.0, ()), {}, print)
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    answer = held.carry_out(ClaimGpus(1, GPUS[:1], TEXT, os.getpid()))
+    assert "Too many levels" in answer.error
+    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
 
 
 def test_a_lock_file_that_is_removed_is_locked_again(folder: Path, start: Start) -> None:

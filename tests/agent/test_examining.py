@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,10 +10,23 @@ from typing import Any
 
 import pytest
 
-from gputui.agent.examining import by_py_spy
+from gputui.agent import examining
+from gputui.agent.examining import by_py_spy, examine
+from gputui.agent.worker_process import WorkerProcess
 from gputui.model.examination import ExaminedHost
-from gputui.protocol.agent import Examine, HostExamined
-from tests.agent.driving import Driver, client_of, control_group, joining, start_worker
+from gputui.process import procfs
+from gputui.process.cgroups import Cgroups
+from gputui.process.lifetime import Handle
+from gputui.protocol.agent import Examine, HostExamined, StartWorkers
+from tests.agent.driving import (
+    Driver,
+    Printed,
+    client_of,
+    control_group,
+    joining,
+    spec,
+    start_worker,
+)
 
 DUMP = """[{"thread_id": 9, "thread_name": null, "owns_gil": true, "frames": [
 {"name": "Kind.f", "filename": "/home/ann/mine.py", "line": 3}]}]"""
@@ -60,6 +74,24 @@ def start_threads() -> None:
         while True:
             threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
     time.sleep(60)
+
+
+async def test_a_worker_that_ends_as_it_is_asked_is_one_without_an_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child = subprocess.Popen(["sleep", "60"])
+
+    def end(pid: int, number: int) -> bool:
+        child.kill()
+        child.wait()
+        return True
+
+    monkeypatch.setattr(procfs, "catches", end)
+    monkeypatch.setattr(examining, "ANSWER_S", 0.1)
+    order = StartWorkers((), "tls://127.0.0.1:1", "127.0.0.1")
+    worker = WorkerProcess(spec(), order, Printed(), process=Handle.of(child.pid))
+    found = await examine([worker], tmp_path, Cgroups())
+    assert [each.answered for each in found.workers] == [False]
 
 
 @pytest.mark.slow
