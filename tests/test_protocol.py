@@ -13,6 +13,7 @@ import pytest
 from gputui.errors import ProtocolError
 from gputui.model.bounds import Bounds, Length
 from gputui.model.readings import DeviceReading, HostReading
+from gputui.model.snapshot import RunState, RunStatus
 from gputui.protocol import agent, codec, forking, frontend, scheduler, starter
 from gputui.protocol.codec import apart, hints_of
 from gputui.protocol.typed_codec import decode, encode
@@ -113,6 +114,17 @@ def test_text_that_is_no_unicode_is_sent_readable() -> None:
         assert decode(sent, agent.FromAgent) == agent.Trouble("file ?")
         emoji = agent.Trouble("all good 👍 99999999999999999999")
         assert decode(write(emoji), agent.FromAgent) == emoji
+
+
+def test_each_item_of_a_tuple_is_of_its_own_type_and_bounds() -> None:
+    folder = "/home/ann/caf\udce9"
+    timed = RunStatus("a", "svd", (), RunState.DONE, 1.0, timings=(("computing", 0.5),), cwd=folder)
+    sent = frontend.ReportRun(timed)
+    readable = frontend.ReportRun(replace(timed, cwd="/home/ann/caf?"))
+    assert decode(encode(sent), frontend.FromFrontend) == readable
+    sized = frontend.Settled(1, (), (), (), worker_size=(8, 2**36))
+    for read in (decode, codec.decode):
+        assert read(codec.encode(sized), frontend.ToFrontend) == sized
 
 
 def test_an_agent_keeps_to_the_bounds_that_its_head_checks() -> None:

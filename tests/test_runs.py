@@ -334,6 +334,16 @@ def test_what_is_not_finite_stays_valid_json_in_a_record() -> None:
     assert json.loads(json_text(numpys)) == {"worst": "nan", "count": 3, "s": [1.0, 1.0]}
 
 
+def test_a_folder_whose_name_is_no_unicode_leaves_its_runs_readable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "caf\udce9"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    begun()
+    assert [each.cwd for each in records.recorded()] == [f"{tmp_path}/caf?"]
+
+
 def test_a_result_is_recorded_before_anything_is_made_of_it() -> None:
     run = recording()
     run.keep({"result": {"sum": 3}})

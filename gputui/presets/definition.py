@@ -288,14 +288,17 @@ def plain(value: Any, name: str = "result", depth: int = MOST_DEPTH) -> Any:
     """Return a value made of dicts, lists, texts, numbers and None only, so many levels deep.
 
     NumPy's and CuPy's numbers and arrays become Python's; NaN and infinity become text, as dates,
-    paths and other numbers do. Raises RunError for anything else, which is called `name`.
+    paths and other numbers do; what is no Unicode in a text, as in a file's name, becomes "?".
+    Raises RunError for anything else, which is called `name`.
 
     >>> import numpy as np
     >>> plain({"sum": np.float32(0.5), "s": np.arange(3), "worst": float("nan"), 1: {2}})
     {'sum': 0.5, 's': [0, 1, 2], 'worst': 'nan', '1': [2]}
     """
-    if value is None or isinstance(value, bool | int | str):
+    if value is None or isinstance(value, bool | int):
         return value
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else str(float(value))
     if depth <= 0:
@@ -307,7 +310,7 @@ def plain(value: Any, name: str = "result", depth: int = MOST_DEPTH) -> Any:
     if hasattr(value, "tolist") and not hasattr(value, "__dask_graph__"):
         return plain(value.tolist(), name, depth)
     if isinstance(value, _WRITTEN):
-        return str(value)
+        return plain(str(value))
     raise RunError(
         f"{name} is of type {type(value).__name__}",
         hint="give numbers, texts, lists or dicts, from job.compute(…) or job.results([…])",

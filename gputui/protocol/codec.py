@@ -9,6 +9,7 @@ missing, a text is cut, so that no peer refuses an honest host.
 import json
 import types
 import typing
+from collections.abc import Iterable, Sequence
 from dataclasses import fields, is_dataclass
 from enum import StrEnum
 from functools import cache
@@ -96,13 +97,19 @@ def _outward(value: Any, hint: Any) -> Any:
         parts = hints_of(kind).items()
         return {name: _outward(getattr(value, name), part) for name, part in parts}
     if has_items:
-        part = typing.get_args(kind)[0]
-        return [_outward(each, part) for each in (value[: bounds.most] if bounds else value)]
+        items = value[: bounds.most] if bounds else value
+        return [_outward(*each) for each in _with_types(items, kind)]
     if isinstance(bounds, Length):
         return cut(value, bounds.most)
     if bounds.least <= value <= bounds.most:
         return value
     return None if optional else min(max(value, bounds.least), bounds.most)
+
+
+def _with_types(items: Sequence[Any], kind: Any) -> Iterable[tuple[Any, Any]]:
+    """Return the items of a tuple, each with its type; ValueError where their number differs."""
+    parts = typing.get_args(kind)
+    return zip(items, parts[:1] * len(items) if ... in parts else parts, strict=True)
 
 
 def inward(value: Any, hint: Any) -> Any:
@@ -115,10 +122,9 @@ def inward(value: Any, hint: Any) -> Any:
         parts = hints_of(kind)
         return kind(**{name: inward(each, parts[name]) for name, each in value.items()})
     if typing.get_origin(kind) is tuple:
-        part, *others = typing.get_args(kind)
-        if type(value) is not list or (... not in others and len(value) != 1 + len(others)):
+        if type(value) is not list:
             raise TypeError
-        return tuple([inward(each, part) for each in value])
+        return tuple([inward(*each) for each in _with_types(value, kind)])
     if issubclass(kind, StrEnum):
         return kind(value)
     if type(value) not in ((float, int) if kind is float else (kind,)):
