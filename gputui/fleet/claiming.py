@@ -144,8 +144,9 @@ async def hold(
     if count > (there := _sum(_fitting(hosts, wanted, _could_do))):
         raise ClusterError(f"too few GPUs: {_asked(count, wanted)}, {there} on these hosts")
     until = time.monotonic() + wanted.wait_s
+    in_order = sorted(hosts, key=lambda host: host.name)
     try:
-        for host in hosts if wanted.wait_s else ():
+        for host in in_order if wanted.wait_s else ():
             if uuids := [device.uuid for device in host.devices]:
                 stood = await host.stand_in_line(uuids, min(count, host.most or count), note)
                 if stood.error:

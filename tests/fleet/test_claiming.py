@@ -38,6 +38,7 @@ class Box:
 
         async def ask(order: Any, bound_s: float) -> Claimed | None:
             claimed = held.carry_out(order)
+            await asyncio.sleep(0)
             return None if self.is_late else claimed
 
         claims = HostClaims(host, held.carry_out, ask)  # type: ignore[arg-type]
