@@ -1,6 +1,7 @@
 """Hold claims on GPUs of several hosts: those that are free, all of them or none."""
 
 import asyncio
+import contextlib
 import random
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
@@ -169,12 +170,14 @@ async def hold(
 
 async def _claim_all(picked: Picked, note: Note) -> Claimed | None:
     """Claim the chosen GPUs; if one host refuses or is late, release them all and say why."""
-    for number, (host, devices) in enumerate(picked):
-        claimed = await host.claim([device.uuid for device in devices], note)
-        if claimed != GRANTED:
-            for other, some in picked[: number + 1]:  # a late one, too
-                other.release([device.uuid for device in some])
-            return claimed
+    with contextlib.ExitStack() as undo:
+        for host, devices in picked:
+            uuids = [device.uuid for device in devices]
+            undo.callback(host.release, uuids)  # the agent may claim them without an answer
+            claimed = await host.claim(uuids, note)
+            if claimed != GRANTED:
+                return claimed
+        undo.pop_all()
     return None
 
 

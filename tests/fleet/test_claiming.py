@@ -30,6 +30,7 @@ class Box:
         self.uuids = [f"GPU-{name}-{number}" for number in range(gpus)]
         self.is_late = False
         """Whether agents carry out what they are asked, and answer too late."""
+        self.answering_s = 0.0
 
     def agent(self, host: Host) -> tuple[HostClaims, Callable[[], None]]:
         configure = Configure("id", self.name, 10.0, 1.0, ())
@@ -38,7 +39,7 @@ class Box:
 
         async def ask(order: Any, bound_s: float) -> Claimed | None:
             claimed = held.carry_out(order)
-            await asyncio.sleep(0)
+            await asyncio.sleep(self.answering_s)
             return None if self.is_late else claimed
 
         claims = HostClaims(host, held.carry_out, ask)  # type: ignore[arg-type]
@@ -75,6 +76,22 @@ async def test_a_claim_that_is_granted_too_late_is_released(boxes: list[Box]) ->
         await hold([first, second], Wanted(4), Note("training"))
     read()
     assert not any(device.claim for device in second.devices)
+
+
+async def test_who_gives_up_while_an_agent_answers_holds_nothing(boxes: list[Box]) -> None:
+    boxes[1].answering_s = 60.0
+    (first, read_first), (second, read) = (box.agent(Host(box.name)) for box in boxes)
+    claiming = asyncio.create_task(hold([first, second], Wanted(4), Note("training")))
+    async with asyncio.timeout(10.0):
+        while not any(device.claim for device in second.devices):
+            await asyncio.sleep(0.01)
+            read()
+    claiming.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await claiming
+    read_first()
+    read()
+    assert not any(device.claim for device in (*first.devices, *second.devices))
 
 
 class Person:
