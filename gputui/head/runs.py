@@ -29,6 +29,7 @@ from gputui.protocol.frontend import (
 from gputui.protocol.programs import exec_words, is_program
 
 KEPT = 50
+"""How many runs that have ended a cluster knows."""
 CANCEL_S = 10.0
 """How long a cancelled run may take before its processes are killed."""
 
@@ -158,8 +159,9 @@ class Runs:
         """Record a run, with an event when it starts or ends."""
         before = self.by_id.get(run.id)
         self.by_id[run.id] = run
-        while len(self.by_id) > KEPT:
-            del self.by_id[next(iter(self.by_id))]
+        ended = [each for each in self.by_id.values() if each.state.ended]
+        for each in sorted(ended, key=lambda run: run.ended_at or 0.0)[:-KEPT]:
+            del self.by_id[each.id]
         if before is None or before.state is not run.state:
             bad = run.state in (RunState.FAILED, RunState.LOST)
             severity = Severity.ERROR if bad else Severity.INFO

@@ -2,13 +2,14 @@
 
 import os
 import signal
+from dataclasses import replace
 from getpass import getuser
 from pathlib import Path
 
 import pytest
 
 from gputui.model.snapshot import RunState, RunStatus
-from gputui.protocol.frontend import CancelRun, StartRun
+from gputui.protocol.frontend import CancelRun, ReportRun, StartRun
 from gputui.runs import records
 from tests.clusters import Clusters, LiveCluster
 from tests.processes import nothing_left
@@ -91,6 +92,20 @@ async def test_a_run_that_is_cancelled_before_its_command_hears_of_it_is_not_los
     id = await started(standing, f"{tmp_path}/mine.py:endless")
     await standing.request(CancelRun(0, id))
     assert (await ended(standing, id)).state is RunState.CANCELLED
+
+
+async def test_a_run_under_way_is_known_however_many_have_ended_since(
+    standing: LiveCluster,
+) -> None:
+    lasting = RunStatus("lasting", "mine.py", (), RunState.RUNNING, 1.0)
+    short = [replace(lasting, id=f"short-{n}", state=RunState.DONE) for n in range(60)]
+    for run in (lasting, *short):
+        standing.link.send(ReportRun(run))
+    await standing.until(lambda: state_of(standing, "short-59"))
+    assert len(standing.snapshot.runs) < 60
+    await standing.request(CancelRun(0, "lasting"))
+    standing.link.send(ReportRun(replace(lasting, state=RunState.CANCELLED)))
+    assert (await ended(standing, "lasting")).state is RunState.CANCELLED
 
 
 @pytest.mark.slow
