@@ -134,10 +134,10 @@ async def _restart(head: Head, request: Restart) -> Reply:
 
 
 async def _change_hosts(head: Head, request: ChangeHosts) -> Reply:
-    fleet, names = head.fleet, _host_names(head)
     new = (
         await asyncio.to_thread(parse_hosts, request.text, members=members) if request.text else ()
     )
+    fleet, names = head.fleet, _host_names(head)
     _check(NO_HOST, request.remove, names)
     if known := [host.name for host in new if host.name in names]:
         raise HeadError(f"part of this cluster already: {', '.join(known)}")

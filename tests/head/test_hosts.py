@@ -1,12 +1,14 @@
 """A head with hosts over SSH: several addresses, hosts that fail, ask, or are lost."""
 
+import asyncio
 from collections.abc import Iterator
 
 import psutil
 import pytest
 
+from gputui.errors import HeadError
 from gputui.model.snapshot import HostState
-from gputui.protocol.frontend import Answer, ChangeHosts
+from gputui.protocol.frontend import Answer, ChangeHosts, Done
 from tests.clusters import Clusters, LiveCluster
 from tests.head.test_head import client_of
 from tests.sshd import Namespaces, SshHosts
@@ -51,6 +53,14 @@ async def test_hosts_are_added_and_removed_while_it_runs(
         await far.until(lambda: [host.name for host in far.snapshot.hosts] == [third.split()[0]])
         assert await future == 3
         assert list(far.workers) == [f"{third.split()[0]}:cpu0"]
+
+
+async def test_a_host_that_two_add_at_once_is_added_once(clusters: Clusters) -> None:
+    cluster = await clusters.start("gpu-a.invalid gpus=none")
+    added = (cluster.request(ChangeHosts(0, "gpu-b.invalid gpus=none")) for _ in range(2))
+    answers = await asyncio.gather(*added, return_exceptions=True)
+    assert [type(each) for each in answers] == [Done, HeadError]
+    assert "part of this cluster already: gpu-b.invalid" in str(answers[1])
 
 
 @pytest.mark.slow
