@@ -226,7 +226,9 @@ class Fleet:
     def remove_hosts(self, names: Iterable[str]) -> None:
         """Retire these hosts' workers, then remove the hosts."""
         for name in names:
-            self._tasks.start(self._remove_host(name), f"removing {name}")
+            if name not in self._leaving:
+                self._leaving.add(name)
+                self._tasks.start(self._remove_host(name), f"removing {name}")
 
     def retry(self, names: Iterable[str]) -> tuple[str, ...]:
         """Try hosts again that failed or are not reached; returns which."""
@@ -382,7 +384,6 @@ class Fleet:
         self._reconcile_soon()
 
     async def _remove_host(self, name: str) -> None:
-        self._leaving.add(name)
         there = self.worker_table.of_host(name)
         stayed = await self.worker_table.retire(there)
         fleet_host = self._hosts.pop(name)

@@ -247,6 +247,16 @@ async def test_a_gpu_that_two_hosts_share_is_shown_on_the_one_it_is_chosen_on(be
     assert "GPU-0" in shown["here"] and "GPU-1" in shown["there"]
 
 
+async def test_a_host_is_removed_once_however_often_that_is_asked(begin: Begin) -> None:
+    one = begin(2)
+    await one.up(4)
+    for _ in range(2):
+        one.fleet.remove_hosts(["h0", "h0"])
+    await one.until(lambda: "removed" in [kind for _, _, kind, _ in one.head.events])
+    assert [host.name for host in one.fleet.hosts] == ["h1"]
+    assert "failed" not in [kind for _, _, kind, _ in one.head.events]
+
+
 async def test_credentials_are_sent_to_hosts_that_are_accepted_only(begin: Begin) -> None:
     one = begin(2)
     one.fleet.give_credentials(Credentials("certificate", "key", "{}"))
