@@ -12,6 +12,7 @@ import importlib.util
 import os
 import re
 import sys
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -80,6 +81,11 @@ def choose(
     return backend, dict(by_name[name] for name in sorted(fitting, key=_natural))
 
 
+def _host(known: Mapping[str, Any]) -> str:
+    """Return the host in the name of a worker; where that has none, its address."""
+    return str(known["name"]).rpartition(":")[0] or known["host"]
+
+
 def _natural(name: str) -> list[Any]:
     """Return a key that sorts gpu2 before gpu10."""
     return [int(part) if at % 2 else part for at, part in enumerate(re.split(r"(\d+)", name))]
@@ -92,12 +98,13 @@ def ask(preset: Preset, job: Job, chosen: Mapping[str, Any]) -> tuple[RunWorker,
         ClusterError: all of them were lost.
     """
     modules = tuple(each.module for each in _libraries(preset) if job.backend in each.backends)
+    there = Counter(map(_host, chosen.values()))
     futures = [
         job.client.submit(
             describe,
             job.backend,
             modules,
-            len(chosen),
+            there[_host(each)],
             workers=[address],
             allow_other_workers=True,  # else the task of a lost one would wait for ever
             resources={"GPU": 1} if has_gpu(each) else None,
@@ -171,7 +178,7 @@ def versions(workers: Sequence[RunWorker]) -> dict[str, str]:
 
 
 def describe(backend: str, modules: tuple[str, ...], count: int) -> RunWorker:
-    """Describe this worker, one of `count`; its device only where `backend` is cupy."""
+    """Describe this worker, one of `count` on its host; its device only where `backend` is cupy."""
     from distributed import get_worker
 
     this = get_worker()

@@ -1,22 +1,37 @@
 """Each of the smaller presets against a reference."""
 
 import importlib.util
+import os
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from distributed import Client, Scheduler, SpecCluster, Worker
 
 from gputui import presets
 from gputui.errors import ClusterError, RunError
 from gputui.presets import Machine, dataframe, matmul, mean, random_streams
 from gputui.presets.random_sum import TILE, add_tiles
+from gputui.runs import execution
 
 
 def test_smoke_adds_on_every_worker(execute: Any) -> None:
     result = execute("smoke", size=1000).result
     assert result["all_right"]
     assert [row["worker"] for row in result["workers"]] == ["0", "1"]
+
+
+def test_workers_without_a_limit_share_the_free_memory_of_their_own_host() -> None:
+    names = ("a:cpu0", "b:cpu0", "c:cpu0", "d:cpu0", "d:cpu1")
+    options = {"nthreads": 1, "memory_limit": None, "dashboard": False}
+    workers = {name: {"cls": Worker, "options": options} for name in names}
+    scheduler = {"cls": Scheduler, "options": {"dashboard": False}}
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    with SpecCluster(workers, scheduler) as cluster, Client(cluster) as client:
+        found = execution.execute(client, presets.get("smoke"), {"size": 9}, backend="numpy")
+    rooms = [each.memory_bytes for each in found.workers]
+    assert rooms == pytest.approx([free / 2] * 3 + [free / 4] * 2, rel=0.3)
 
 
 @pytest.mark.parametrize("dtype", ["float64", pytest.param("float32", marks=pytest.mark.slow)])
