@@ -22,6 +22,7 @@ from typing import Any
 from gputui.errors import ClusterError, UsageError
 from gputui.presets.definition import Library, Preset
 from gputui.presets.job import Job, RunWorker
+from gputui.process import cgroups
 
 HOST_SHARE = 0.5  # of a CPU worker's memory limit, for its tasks; Dask spills from 0.6 on
 DEVICE_SHARE = 0.85  # of the free device memory; the rest is for fragmentation
@@ -184,7 +185,8 @@ def describe(backend: str, modules: tuple[str, ...], count: int) -> RunWorker:
     this = get_worker()
     name, nthreads = str(this.name), this.state.nthreads
     host, _, label = name.rpartition(":")
-    free_bytes = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // count
+    use = cgroups.memory()
+    free_bytes = (use.total_bytes - use.used_bytes) // count
     uuid, room_bytes = None, int((this.memory_manager.memory_limit or free_bytes) * HOST_SHARE)
     no_gpu = ""
     if backend == "cupy":

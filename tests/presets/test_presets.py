@@ -1,7 +1,6 @@
 """Each of the smaller presets against a reference."""
 
 import importlib.util
-import os
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from gputui import presets
 from gputui.errors import ClusterError, RunError
 from gputui.presets import Machine, dataframe, matmul, mean, random_streams
 from gputui.presets.random_sum import TILE, add_tiles
+from gputui.process import cgroups
 from gputui.runs import execution
 
 
@@ -27,7 +27,8 @@ def test_workers_without_a_limit_share_the_free_memory_of_their_own_host() -> No
     options = {"nthreads": 1, "memory_limit": None, "dashboard": False}
     workers = {name: {"cls": Worker, "options": options} for name in names}
     scheduler = {"cls": Scheduler, "options": {"dashboard": False}}
-    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    use = cgroups.memory()
+    free = use.total_bytes - use.used_bytes
     with SpecCluster(workers, scheduler) as cluster, Client(cluster) as client:
         found = execution.execute(client, presets.get("smoke"), {"size": 9}, backend="numpy")
     rooms = [each.memory_bytes for each in found.workers]
