@@ -24,8 +24,10 @@ from gputui.presets.definition import Library, Preset
 from gputui.presets.job import Job, RunWorker
 from gputui.process import cgroups
 
-HOST_SHARE = 0.5  # of a CPU worker's memory limit, for its tasks; Dask spills from 0.6 on
-DEVICE_SHARE = 0.85  # of the free device memory; the rest is for fragmentation
+SHARES = {
+    "numpy": 0.5,  # of a worker's memory limit, for its tasks; Dask spills from 0.6 on
+    "cupy": 0.85,  # of the free device memory; the rest is for fragmentation
+}
 MOST_NAMES = 4  # of workers that a message lists
 LIBRARIES = ("dask", "distributed", "numpy", "cupy", "cudf", "cuml", "torch", "pandas")
 CUPY = Library(
@@ -187,11 +189,10 @@ def describe(backend: str, modules: tuple[str, ...], count: int) -> RunWorker:
     host, _, label = name.rpartition(":")
     use = cgroups.memory()
     free_bytes = (use.total_bytes - use.used_bytes) // count
-    uuid, room_bytes = None, int((this.memory_manager.memory_limit or free_bytes) * HOST_SHARE)
-    no_gpu = ""
+    uuid, memory_bytes, no_gpu = None, this.memory_manager.memory_limit or free_bytes, ""
     if backend == "cupy":
         try:
-            uuid, room_bytes = _device()
+            uuid, memory_bytes = _device()
         except OSError as error:
             no_gpu = error.strerror or str(error)
     return RunWorker(
@@ -201,11 +202,20 @@ def describe(backend: str, modules: tuple[str, ...], count: int) -> RunWorker:
         device=device_label(label),
         uuid=uuid,
         nthreads=nthreads,
-        memory_bytes=room_bytes // nthreads,
+        memory_bytes=room_of_task(backend, memory_bytes, nthreads),
         no_gpu=no_gpu,
         missing=tuple(each for each in modules if importlib.util.find_spec(each) is None),
         versions=_versions(),
     )
+
+
+def room_of_task(backend: str, memory_bytes: float, nthreads: int) -> int:
+    """Return the bytes that a task may take of a memory limit, or of free device memory.
+
+    >>> room_of_task("numpy", 4000, nthreads=2), room_of_task("cupy", 4000, nthreads=1)
+    (1000, 3400)
+    """
+    return int(memory_bytes * SHARES[backend]) // nthreads
 
 
 def pinned_uuid() -> str | None:
@@ -225,7 +235,7 @@ def _device() -> tuple[str | None, int]:
         room += pool.free_bytes()
         if pool.get_limit():
             room = min(room, pool.get_limit() - pool.used_bytes())
-    return driver.uuid(), int(room * DEVICE_SHARE)
+    return driver.uuid(), room
 
 
 def free_in_rmm() -> int:

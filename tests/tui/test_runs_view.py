@@ -15,6 +15,7 @@ from textual.events import AppBlur, AppFocus
 
 from gputui import presets
 from gputui.errors import RunError
+from gputui.model.readings import DeviceProcess, HostReading, Owner
 from gputui.model.snapshot import Event, RunState, RunStatus, Severity, Snapshot, TaskGroupStatus
 from gputui.model.usage import Failure, Usage
 from gputui.presets import Machine
@@ -23,10 +24,10 @@ from gputui.runs import Recording, new_record, recorded
 from gputui.runs.records import log_tail
 from gputui.runs.text import differences, text
 from gputui.tui.app import recorded_runs
-from gputui.tui.dialogs.run import Form, fits, memory_text
+from gputui.tui.dialogs.run import Form, fits, machine_of, memory_text
 from gputui.tui.rendering.work import RunRow, result_lines, run_lines
 from gputui.tui.views import runs_view
-from tests.tui.build import EPOCH, device, host, snapshot, texts, worker
+from tests.tui.build import EPOCH, GIB, device, host, snapshot, texts, worker
 from tests.tui.still import Still
 
 WHY = "svd failed: ValueError: " + "a reason that no line of a terminal holds, " * 3 + "the end"
@@ -308,6 +309,26 @@ def form(**texts: str) -> Form:
     for name, typed in texts.items():
         made = made.typed(name, typed)
     return made
+
+
+def test_the_form_and_the_run_see_the_same_room() -> None:
+    on_cpus = [
+        worker(0, device_uuid=None, memory_limit_bytes=4 * GIB),
+        worker(1, device_uuid=None),
+        worker(2, device_uuid=None, nthreads=2),
+    ]
+    reading = HostReading(memory_total_bytes=80 * GIB, memory_used_bytes=20 * GIB)
+    for cpu, room in zip(on_cpus, (2, 30, 15), strict=True):
+        made = machine_of(snapshot(host(reading=reading), workers=(cpu,)))
+        assert made and made.smallest_bytes == room * GIB
+    processes = tuple(
+        DeviceProcess(pid, owner, "bob", "x", 20 * GIB)
+        for pid, owner in enumerate((Owner.OURS, Owner.OTHER))
+    )
+    gpu = device(processes=processes, memory_used_bytes=40 * GIB)
+    pair = (worker(0, device_managed_bytes=10 * GIB), worker(0))
+    made = machine_of(snapshot(host("h", gpu), workers=pair))
+    assert made and made.smallest_bytes == int(25 * GIB * 0.85)
 
 
 def test_only_what_differs_from_the_default_is_sent() -> None:

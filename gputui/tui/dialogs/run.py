@@ -22,16 +22,15 @@ from textual.widgets.option_list import Option
 
 from gputui import presets
 from gputui.errors import PresetError
+from gputui.model.readings import Owner
 from gputui.model.snapshot import Snapshot
 from gputui.presets import Machine, Memory, Parameter, Preset, Value
+from gputui.presets.workers import room_of_task
 from gputui.protocol.frontend import StartRun
 from gputui.protocol.programs import exec_words, is_program
 from gputui.runs.records import is_script
 from gputui.tui.dialogs import Choice, Modal
 from gputui.tui.rendering import format as fmt
-
-DEVICE_SHARE = 0.9
-"""Share of a device's memory that a task may take next to the CUDA context."""
 
 
 @dataclass(frozen=True)
@@ -137,22 +136,37 @@ def machine_of(snapshot: Snapshot) -> Machine | None:
     """Describe the workers that are up, for an estimate of memory."""
     up = [worker for worker in snapshot.workers if worker.state.up]
     on_gpus = [worker for worker in up if worker.device_uuid]
-    chosen = on_gpus or up
+    chosen, backend = on_gpus or up, "cupy" if on_gpus else "numpy"
     if not chosen:
         return None
-    sharing = Counter(worker.device_uuid for worker in on_gpus)
-    rooms = [
-        device.memory_total_bytes * DEVICE_SHARE / sharing[device.uuid]
-        for host in snapshot.hosts
-        for device in host.devices
-        if device.memory_total_bytes and sharing[device.uuid]
-    ] or [worker.memory_limit_bytes / worker.nthreads for worker in up if worker.memory_limit_bytes]
+    free = dict(_free_bytes(snapshot))
+    sharing = Counter(worker.device_uuid or worker.host for worker in chosen)
+    rooms = []
+    for worker in chosen:
+        place = worker.device_uuid or worker.host
+        limit = None if worker.device_uuid else worker.memory_limit_bytes
+        if (room := limit or free.get(place, 0) / sharing[place]) > 0:
+            rooms.append(room_of_task(backend, room, worker.nthreads))
     return Machine(
-        backend="cupy" if on_gpus else "numpy",
+        backend=backend,
         workers=len(chosen),
         threads=sum(worker.nthreads for worker in chosen),
-        smallest_bytes=int(min(rooms, default=0)),
+        smallest_bytes=min(rooms, default=0),
     )
+
+
+def _free_bytes(snapshot: Snapshot) -> Iterator[tuple[str, int]]:
+    """Yield the free memory of each host, and of each device but for what its workers can reuse."""
+    held = Counter[str | None]()
+    for worker in snapshot.workers:
+        held[worker.device_uuid] += worker.device_managed_bytes or 0
+    for host in snapshot.hosts:
+        use = host.reading
+        yield host.name, (use.memory_total_bytes or 0) - (use.memory_used_bytes or 0)
+        for device in host.devices:
+            others = (each for each in device.processes if each.owner is not Owner.OURS)
+            taken = held[device.uuid] + sum(each.memory_bytes or 0 for each in others)
+            yield device.uuid, (device.memory_total_bytes or 0) - taken
 
 
 ACTIONS = {"^r": "run", "^y": "copy", "esc": "dismiss(None)"}
