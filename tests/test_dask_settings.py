@@ -16,7 +16,14 @@ import pytest
 import yaml
 
 import gputui
-from gputui.engine.dask_settings import SETTINGS, devices_preferred, files_and_folders, given_json
+from gputui.client import running
+from gputui.engine.dask_settings import (
+    NOTEBOOK,
+    SETTINGS,
+    devices_preferred,
+    files_and_folders,
+    given_json,
+)
 from gputui.settings import KEYS, WORKER_KEYS, Settings
 from tests.sshd import free_port
 
@@ -293,6 +300,15 @@ def test_a_variable_of_the_environment_is_a_setting_where_there_is_no_dask() -> 
     )
     assert done.stdout == "(('A', '1'),)\n"
     assert "distributed.admin.event-loop is not used" in done.stderr
+
+
+@pytest.mark.parametrize("given", ["one.module", ["one.module"]])
+def test_a_preload_may_be_one_word(given: object) -> None:
+    with dask.config.set({"distributed.client.preload": given}):
+        settings = json.loads(given_json())["distributed"]["client"]
+        assert settings["preload"] == ["one.module"]
+        running._send_modules_of_notebooks()
+        assert dask.config.get("distributed.client.preload") == ["one.module", NOTEBOOK]
 
 
 START = """

@@ -32,7 +32,7 @@ from gputui.client.head_connection import HeadConnection, security
 from gputui.client.keywords import amount, check_adapt, seconds, whole_number
 from gputui.client.start import check_enough
 from gputui.engine import wire
-from gputui.engine.dask_settings import NOTEBOOK, devices_preferred
+from gputui.engine.dask_settings import NOTEBOOK, devices_preferred, listed
 from gputui.engine.overrides import overriding, require
 from gputui.errors import ClusterError, ClusterTimeoutError, HeadError, UsageError
 from gputui.process.background import Background, Shared
@@ -478,7 +478,7 @@ def in_notebook() -> bool:
 
 def _send_modules_of_notebooks() -> None:
     """Have each Dask client that is made here give its cluster the modules next to the notebook."""
-    preload = dask.config.get("distributed.client.preload")
+    preload = listed(dask.config.get("distributed.client.preload"))
     if NOTEBOOK not in preload:
         logging.getLogger("distributed.preloading").setLevel(logging.WARNING)
         dask.config.set({"distributed.client.preload": [*preload, NOTEBOOK]})

@@ -126,8 +126,14 @@ def given_json() -> str:
         if _named(name, found) not in (None, [], "asyncio", "tornado"):
             logger.warning("Dask setting %s is not used: %s", name, hint)
     if preload := _named("distributed.client.preload", found):
-        found["distributed"]["client"]["preload"] = [each for each in preload if each != NOTEBOOK]
+        kept = [each for each in listed(preload) if each != NOTEBOOK]
+        found["distributed"]["client"]["preload"] = kept
     return json.dumps(_sendable(found))
+
+
+def listed(preload: Any) -> list[str]:
+    """Return the modules of a preload, which may be one word, as Dask takes it."""
+    return [preload] if isinstance(preload, str) else list(preload)
 
 
 def apply(text: str) -> None:

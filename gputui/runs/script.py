@@ -77,7 +77,8 @@ def _find_cluster() -> None:
     for part in ("client", "batched"):  # the command says more clearly that it was lost
         logging.getLogger(f"distributed.{part}").setLevel(logging.CRITICAL)
     address, socket, _ = _cluster()
-    preload = [*dask.config.get("distributed.client.preload"), "gputui.runs.script"]
+    preload = dask_settings.listed(dask.config.get("distributed.client.preload"))
+    preload.append("gputui.runs.script")
     settings = {
         "scheduler-address": address,
         "distributed.client.security-loader": "gputui.runs.script.security",
