@@ -138,7 +138,7 @@ device-memory-limit, rmm-pool-size, rmm-async
             values[field] = None if value is None else kind(value)
             if not fits(values[field]):
                 raise ValueError
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             problems.append(f"setting gputui.{key}: {value!r} is not {allowed}")
     if problems:
         raise UsageError("\n".join(problems))
@@ -150,7 +150,7 @@ def _is_limit(value: Any) -> bool:
 
     try:
         return value is None or parse_bytes(value) >= 1 or 0 < float(value) <= 1
-    except (TypeError, ValueError, AttributeError):  # Dask takes what has no `replace` for a text
+    except (TypeError, ValueError, OverflowError, AttributeError):  # of Dask, for no text or number
         return False
 
 

@@ -519,6 +519,8 @@ def test_keywords_of_other_clusters_are_taken_where_they_mean_something(tmp_path
         ({"busy": "wait"}, "gputui.busy: 'wait' is not one of warn, skip, refuse"),
         ({"lease_s": -1}, "gputui.lease: -1 is not seconds above 0"),
         ({"stage_timeout_s": float("nan")}, "gputui.stage-timeout: nan is not seconds above 0"),
+        ({"scheduler_port": float("inf")}, "gputui.scheduler.port: inf is not a port"),
+        ({"device_memory_limit": float("inf")}, "inf is not bytes, or a share"),
         ({"scheduler_port": "x"}, "gputui.scheduler.port: 'x' is not a port"),
         ({"dashboard_address": "x"}, "dashboard_address='x': write a port"),
         ({"env": 5}, "env=5: write values by name"),
