@@ -142,8 +142,11 @@ fastest way between workers by themselves
     known = {field: key for key, (field, _) in KEYS.items() if field in of_heads}
     for name, value in given.items():
         if name in _TAKEN:
-            if value is not None or name in UNLIMITED:
-                _TAKEN[name](translated, value)
+            try:
+                if value is not None or name in UNLIMITED:
+                    _TAKEN[name](translated, value)
+            except TypeError:
+                problems.append(f"{name}={value!r}: write a text, or a list of them")
         elif name in known:
             try:
                 translated.settings[name] = getattr(parse_settings({known[name]: value}), name)
@@ -228,7 +231,7 @@ def _setting(name: str, unlimited: Any = None) -> Callable[[Translated, Any], No
 
 def _dashboard(into: Translated, value: Any) -> None:
     port = str(value).rpartition(":")[2]
-    if not port.isdigit() or int(port) >= 2**16:
+    if not port.isdecimal() or int(port) >= 2**16:
         raise UsageError(f"dashboard_address={value!r}: write a port, such as ':8787'")
     into.settings["dashboard_port"] = int(port)
 
