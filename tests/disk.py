@@ -8,13 +8,26 @@ import errno
 import io
 import itertools
 import os
-from collections.abc import Callable
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 CALLS = ("open", "write", "pwrite", "fsync", "posix_fallocate", "rename", "replace", "mkdir")
+
+
+@contextmanager
+def files_of_at_most(size_bytes: int) -> Iterator[None]:
+    """Have the kernel refuse longer files, to what writes past Python, too."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 class PowerLostError(BaseException):

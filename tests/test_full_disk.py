@@ -3,10 +3,8 @@
 import contextlib
 import logging
 import os
-import resource
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,7 +13,8 @@ import numpy as np
 import pytest
 
 from gputui import runs
-from gputui.errors import FolderError, HeadError, RunError, UsageError
+from gputui.cli import why
+from gputui.errors import FolderError, HeadError, RunError
 from gputui.fleet.deploy import remote
 from gputui.fleet.ssh.host_keys import entries, remember
 from gputui.head.__main__ import LogFile
@@ -24,7 +23,7 @@ from gputui.protocol.connection_file import ConnectionFile, NameLock, find_clust
 from gputui.runs import output, records
 from gputui.runs.output import draw_file, write_over
 from gputui.tui import preferences
-from tests.disk import Disk, PowerLostError
+from tests.disk import Disk, PowerLostError, files_of_at_most
 
 KEYS = [asyncssh.generate_private_key("ssh-ed25519") for _ in range(2)]
 
@@ -219,17 +218,6 @@ def test_a_head_goes_on_logging_when_a_full_disk_has_room_again(
     assert kept.count("line") > 10
 
 
-@contextmanager
-def files_of_at_most(size_bytes: int) -> Iterator[None]:
-    """Have the kernel refuse longer files, to what writes past Python, too."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
 def save_array(path: Path) -> None:
     output.save_arrays(path, {"u": np.ones((100, 100))}, lambda block: block)
 
@@ -239,21 +227,18 @@ def draw(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "make", "error", "sizes"),
+    ("name", "make", "sizes"),
     [
-        ("saved", save_array, RunError, (0, 1, 127, 128, 4096, 79_000)),
-        ("report.html", lambda path: write_over(path, b"x" * 10_000), OSError, (0, 1, 4096)),
-        *((f"figure.{form}", draw, UsageError, (0, 1, 5_000)) for form in ("png", "pdf", "svg")),
+        ("saved", save_array, (0, 1, 127, 128, 4096, 79_000)),
+        ("report.html", lambda path: write_over("--report", path, b"x" * 10_000), (0, 1, 4096)),
+        ("why.tar.gz", lambda path: why.pack(path, {}, ()), (0, 1, 500)),
+        *((f"figure.{form}", draw, (0, 1, 5_000)) for form in ("png", "pdf", "svg")),
     ],
 )
 def test_an_output_that_does_not_fit_is_not_there(
-    tmp_path: Path,
-    name: str,
-    make: Callable[[Path], None],
-    error: type[Exception],
-    sizes: tuple[int, ...],
+    tmp_path: Path, name: str, make: Callable[[Path], None], sizes: tuple[int, ...]
 ) -> None:
     for size_bytes in sizes:
-        with files_of_at_most(size_bytes), pytest.raises(error, match="File too large"):
+        with files_of_at_most(size_bytes), pytest.raises(RunError, match="File too large"):
             make(tmp_path / name)
         assert not (tmp_path / name).exists()

@@ -28,6 +28,7 @@ from gputui.runs import records
 from gputui.runs.recorder import FlightRecorder
 from gputui.runs.telemetry import chrome_trace
 from gputui.runs.text import usage_facts
+from tests.disk import files_of_at_most
 from tests.tui.build import EPOCH, GIB, device, host, snapshot, worker
 
 MOST_BYTES = 2_000_000
@@ -328,12 +329,20 @@ def test_a_run_shows_what_it_and_each_of_its_gpus_took(
     assert json.loads(capsys.readouterr().out)["usage"]["gpus"] == 2
 
 
-def test_a_recorded_run_is_traced_later(recorded: list[str], tmp_path: Path) -> None:
+def test_a_recorded_run_is_traced_later_and_a_trace_that_was_there_stays_whole(
+    recorded: list[str], tmp_path: Path, capsys: Capture
+) -> None:
     assert run_command(["runs", "show", recorded[1], "--trace", str(tmp_path / "t.json")]) == 0
-    events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    text = (tmp_path / "t.json").read_text()
+    events = json.loads(text)["traceEvents"]
     assert [each["args"] for each in events if each["name"] == "gpu0 memory"] == [
         {"MiB": 70 * 1024}
     ] * 3
+    (tmp_path / "link.json").symlink_to(tmp_path / "t.json")
+    with files_of_at_most(100):
+        assert run_command(["runs", recorded[1], "--trace", str(tmp_path / "link.json")]) == 1
+    assert "--trace" in (said := capsys.readouterr().err) and "File too large" in said
+    assert (tmp_path / "t.json").read_text() == text
 
 
 @pytest.mark.parametrize(

@@ -262,7 +262,7 @@ def test_a_file_of_a_figure_is_what_its_name_says(
 
 
 def test_a_figure_that_cannot_be_written_is_said_plainly(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="No such file"):
+    with pytest.raises(RunError, match=r"--figure .*: No such file"):
         runs.draw_file(LINE, tmp_path / "none" / "figure.png")
 
 

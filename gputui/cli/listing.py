@@ -21,7 +21,7 @@ from gputui.presets.definition import json_text
 from gputui.presets.registry import write_new
 from gputui.protocol.starter import Settings
 from gputui.runs import RunRecord, find, recorded, text
-from gputui.runs.output import output_file
+from gputui.runs.output import output_file, write_over
 from gputui.runs.records import as_object, status_of, telemetry_of
 from gputui.runs.telemetry import chrome_trace
 from gputui.runs.text import device_rows, differences, gib, usage_facts
@@ -172,12 +172,12 @@ def show_run(id_: str, as_json: bool, trace: str | None = None) -> None:
     """Print one run, or write its trace.
 
     Raises UsageError when the id names none, or several, and where the telemetry of the run cannot
-    be read.
+    be read; RunError where the trace cannot be written.
     """
     record = find(id_)
     if trace:
         file = output_file("--trace", trace)
-        file.write_bytes(chrome_trace(status_of(record), telemetry_of(record)))
+        write_over("--trace", file, chrome_trace(status_of(record), telemetry_of(record)))
     elif as_json:
         print(json_text(as_object(record), indent=1))
     else:

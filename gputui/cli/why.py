@@ -37,6 +37,7 @@ from gputui.protocol.frontend import (
     ToFrontend,
 )
 from gputui.protocol.shared import FollowLogs, LogLines
+from gputui.runs.output import output_file, write_over
 from gputui.version import __version__
 
 REMOTE_S = 30.0
@@ -68,13 +69,14 @@ LEAST_CHARACTERS = 6
 
 async def why(name: str | None, as_json: bool, bundle: str | None) -> None:
     """Print why a cluster is stuck, the likeliest cause first."""
+    file = output_file("--bundle", bundle) if bundle else None
     opening, heard = connecting(name), list[ToFrontend]()
     cluster = None if remote_head(name) else chosen_cluster(name)
     examined: Examined | None = None
     try:
         async with asyncio.timeout(ANSWER_S if cluster else REMOTE_S):
             connection = await opening(frontend="command", snapshots=True)
-            examined = await _examined(connection, heard, logs=bundle is not None)
+            examined = await _examined(connection, heard, logs=file is not None)
     except TimeoutError:
         found: tuple[Verdict, ...] = (_no_answer(cluster),)
     else:
@@ -89,9 +91,9 @@ async def why(name: str | None, as_json: bool, bundle: str | None) -> None:
             "scheduler": examined.scheduler if examined else ExaminedScheduler(),
         }
     )
-    if bundle is not None:
-        pack(bundle, said, heard, examined.env_values if examined else ())
-        print(f"gputui: wrote {safe(bundle)}: read it before you send it", file=sys.stderr)
+    if file is not None:
+        pack(file, said, heard, examined.env_values if examined else ())
+        print(f"gputui: wrote {safe(str(file))}: read it before you send it", file=sys.stderr)
     print(json.dumps(said) if as_json else "\n".join(map(safe, as_lines(found))))
 
 
@@ -119,9 +121,9 @@ def _no_answer(cluster: ConnectionFile | None) -> Verdict:
 
 
 def pack(
-    path: str, said: Mapping[str, Any], heard: Sequence[ToFrontend], env_values: Iterable[str] = ()
+    path: Path, said: Mapping[str, Any], heard: Sequence[ToFrontend], env_values: Iterable[str] = ()
 ) -> None:
-    """Write a bundle of `why --json`, versions, and what the head said; raises OSError."""
+    """Write a bundle of `why --json`, versions, and what the head said; raises RunError."""
     snapshots = [each.snapshot for each in heard if isinstance(each, SnapshotTaken)]
     runs = snapshots[-1].runs if snapshots else ()
     given = [value for run in runs for _, value in run.parameters if not value.isdecimal()]
@@ -145,7 +147,8 @@ def pack(
     if snapshots:
         runs = tuple(replace(run, parameters=(), result_json="") for run in runs)
         files["snapshot.json"] = asdict(replace(snapshots[-1], runs=runs, spans=()))
-    with tarfile.open(path, "w:gz", format=tarfile.PAX_FORMAT) as bundle:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz", format=tarfile.PAX_FORMAT) as bundle:
         for name, value in files.items():
             clean = _clean(value, hidden)
             text = clean if isinstance(clean, str) else json.dumps(clean, indent=1)
@@ -153,7 +156,8 @@ def pack(
             entry = tarfile.TarInfo(f"gputui-why/{name.replace(':', '-')}")
             entry.size, entry.mtime = len(data), int(time.time())
             bundle.addfile(entry, io.BytesIO(data))
-    Path(path).chmod(0o600)
+    write_over("--bundle", path, packed.getvalue())
+    path.chmod(0o600)
 
 
 def versions() -> str:

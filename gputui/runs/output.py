@@ -179,26 +179,27 @@ def draw_file(figure: Figure, path: Path) -> None:
     """Write the figure to a file, in the format that one of `FIGURE_SUFFIXES` names.
 
     Raises:
-        UsageError: the file cannot be written.
+        RunError: the file cannot be written.
     """
-    data = drawn(figure, path.suffix[1:])
-    try:
-        write_over(path, data)
-    except OSError as error:
-        raise UsageError(f"--figure {path}: {error.strerror or error}") from error
+    write_over("--figure", path, drawn(figure, path.suffix[1:]))
 
 
-def write_over(path: Path, data: bytes) -> None:
-    """Write a file in place of the one that is there; raises OSError, and leaves no part of it."""
+def write_over(option: str, path: Path, data: bytes) -> None:
+    """Write the file of an option in place of the one that is there; leaves no part of it.
+
+    Raises:
+        RunError: it cannot be written.
+    """
     draft = path.with_name(f"{path.name}.part")
-    draft.unlink(missing_ok=True)
     try:
+        draft.unlink(missing_ok=True)
         with draft.open("xb") as file:
             file.write(data)
         draft.replace(path)
-    except OSError:
-        draft.unlink(missing_ok=True)
-        raise
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            draft.unlink()
+        raise RunError(f"{option} {path}: {error.strerror or error}") from error
 
 
 def drawn(figure: Figure, format: str) -> bytes:

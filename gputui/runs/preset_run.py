@@ -279,10 +279,7 @@ def write(output: Output, result: RunResult, fetch: Callable[[Any], Any]) -> Ite
     if output.report:
         import fsspec
 
-        try:
-            write_over(output.report, fsspec.filesystem("memory").cat(DRAFT))
-        except OSError as error:
-            raise RunError(f"--report {output.report}: {error.strerror}") from error
+        write_over("--report", output.report, fsspec.filesystem("memory").cat(DRAFT))
         yield output.report
     if output.wants_figure and not result.figure:
         raise RunError("this run has no figure to draw")

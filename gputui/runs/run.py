@@ -38,6 +38,7 @@ from gputui.protocol.frontend import (
 )
 from gputui.protocol.programs import is_program
 from gputui.protocol.shared import FollowLogs, LogLines
+from gputui.runs.output import write_over
 from gputui.runs.progress import Bar, Progress, TaskCounts
 from gputui.runs.recorder import FlightRecorder
 from gputui.runs.records import Recording, is_script, new_record, status_of
@@ -231,9 +232,9 @@ class OngoingRun:
         if self.request.trace:
             trace = chrome_trace(status_of(self.recording.record), telemetry)
             try:
-                self.request.trace.write_bytes(trace)
-            except OSError as failed:
-                warn(f"--trace {self.request.trace}: {failed.strerror}")
+                write_over("--trace", self.request.trace, trace)
+            except RunError as failed:
+                warn(str(failed))
         self.report()
         if type(error) is RunError:
             ends = [(name, line) for name, lines in self._crashes.items() for line in lines]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from gputui.cli import run_command
 from gputui.cli.why import pack
 from gputui.model.snapshot import (
     ClusterState,
@@ -52,7 +53,7 @@ def test_a_bundle_has_everything_that_explains_and_no_secret(
     event = Event(1, 0.0, Severity.INFO, "cluster", "started", text)
     lines = LogLines("h:cpu0", tuple(text.split("\n")), 0.0)
     path = tmp_path / "bundle.tar.gz"
-    pack(str(path), {"verdicts": [text]}, [SnapshotTaken(snapshot), EventHappened(event), lines])
+    pack(path, {"verdicts": [text]}, [SnapshotTaken(snapshot), EventHappened(event), lines])
     assert path.stat().st_mode & 0o777 == 0o600
     with tarfile.open(path) as bundle:
         found = {each.name: bundle.extractfile(each) for each in bundle}
@@ -68,6 +69,14 @@ def test_a_bundle_has_everything_that_explains_and_no_secret(
     for secret in [*PLANTED.values(), "planted-parameter"]:
         for name in texts.keys() - {"gputui-why/versions.txt"}:
             assert secret not in texts[name], (secret, name)
+
+
+def test_a_bundle_where_no_folder_is_is_refused_before_a_head_is_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = tmp_path / "none" / "b.tar.gz"
+    assert run_command(["why", "--bundle", str(given)]) == 2
+    assert f"--bundle {given}: no such folder" in capsys.readouterr().err
 
 
 @pytest.mark.slow
