@@ -51,9 +51,9 @@ FOR_SCREENS = {
 }
 OWN_FILES = {"script": "a script writes its own files; this is for presets", **FOR_RUNS}
 
-AT_START = ("workers", "busy", "dashboard", "metrics", "notify", "gpus", "wait")
-"""Options of a cluster that starts; another one has its own."""
 FREE_OPTIONS = ("gpus", "wait", "memory_free", "gpus_per_host")
+AT_START = ("workers", "busy", "dashboard", "metrics", "notify", *FREE_OPTIONS)
+"""Options of a cluster that starts; another one has its own."""
 PROGRAM_OPTIONS = (*FREE_OPTIONS, "per", "cwd", "send", "tty", "pin", "detach")
 
 WHERE: Mapping[str, tuple[str, Mapping[str, str]]] = {
@@ -441,9 +441,10 @@ def show_started(hosts: HostsInput, options: Mapping[str, Any]) -> int:
             "give --name, or gputui attach"
         )
     given = (options["workers"] or None, *(options[each] for each in AT_START[1:]))
-    if running and any(each is not None for each in given):
+    if running and any(each not in (None, "") for each in given):
+        these = ", --".join(AT_START).replace("_", "-")
         raise UsageError(
-            f"{name} runs already, and --{', --'.join(AT_START)} are for its start: "
+            f"{name} runs already, and --{these} are for its start: "
             f"leave them out, or stop it first: gputui down {name}"
         )
     found: list[Path] = [Path(running.socket)] if running else []

@@ -1,5 +1,6 @@
 """What HOSTS means on the command line."""
 
+import os
 import re
 from pathlib import Path
 
@@ -7,9 +8,10 @@ import dask
 import pytest
 
 from gputui.cli.clusters import head_configuration
-from gputui.cli.open import AT_START
+from gputui.cli.open import AT_START, show_started
 from gputui.client.sources import read_hosts
 from gputui.errors import UsageError
+from gputui.protocol.connection_file import ConnectionFile, NameLock
 
 
 def test_without_hosts_it_is_this_machine() -> None:
@@ -47,6 +49,30 @@ def test_text_has_semicolons_for_lines_and_commas_for_names() -> None:
 def test_what_is_no_hosts_is_refused_with_what_to_write(given: object, says: str) -> None:
     with pytest.raises(UsageError, match=re.escape(says)):
         read_hosts(given)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "given", [{"metrics": 0}, {"gpus": 2}, {"memory_free": "70GiB"}, {"gpus_per_host": 2}]
+)
+def test_what_is_for_a_start_is_refused_where_the_cluster_runs(
+    given: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    hosts = read_hosts("gpu-a")
+    options = {**dict.fromkeys(AT_START), "memory_free": "", "name": "lab", **given}
+    lock = NameLock("lab", "id")
+    try:
+        lock.publish(
+            ConnectionFile(
+                "lab", "id", os.getpid(), 1.5, "/x.sock", "0.1.0", hosts_source=hosts.source
+            )
+        )
+        with pytest.raises(
+            UsageError, match=r"lab runs already, and --.* --memory-free, --gpus-per"
+        ):
+            show_started(hosts, options)
+    finally:
+        lock.release()
 
 
 def test_the_setting_of_idle_time_holds_for_a_screen_too() -> None:
