@@ -161,9 +161,12 @@ def _checked_name(context: click.Context, option: click.Parameter, name: str | N
 
 
 def _checked_port(context: click.Context, option: click.Parameter, port: int | None) -> int | None:
-    """Return a port that is free; raises UsageError: Dask would take another one."""
-    if port is None:
-        return None
+    """Return a port that is free; raises UsageError: Dask would take another one.
+
+    With --on it is of another machine, whose gputui checks it.
+    """
+    if port is None or context.params.get("on"):
+        return port
     import socket
     from importlib.util import find_spec
 
@@ -410,6 +413,7 @@ def watch() -> None:
 @click.option(
     "--on",
     metavar="USER@LOGIN",
+    is_eager=True,  # the check of a port asks for it
     help="Start it on another machine, over SSH; gputui attach USER@LOGIN shows it here.",
 )
 @click.option(

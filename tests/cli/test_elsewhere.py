@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import socket
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -116,6 +117,19 @@ def test_gputui_elsewhere_may_be_at_this_path_or_in_the_users_own_folders(login_
 def test_where_gputui_was_looked_for_elsewhere_is_said(login_home: Path) -> None:
     given = str(login_home / "nowhere" / "gputui")
     assert there.up([], "", given, "") == {"looked": [given]}
+
+
+def test_the_ports_of_a_cluster_elsewhere_are_checked_there(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        metrics = ["--metrics", str(taken.getsockname()[1])]
+        assert run_command(["up", *metrics, "--on", "localhost"]) == 2
+        assert "name one machine to log in to" in capsys.readouterr().err
+        assert run_command(["up", *metrics]) == 2
+        assert "Address already in use" in capsys.readouterr().err
 
 
 def test_a_path_for_gputui_elsewhere_needs_a_machine(capsys: pytest.CaptureFixture[str]) -> None:
