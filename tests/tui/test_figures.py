@@ -36,6 +36,8 @@ FIGURES = (
     Figure("line", "level", x=(1.0,), y=(1.0,)),
     Figure("line", "zero and below", x=(1.0, 2.0), y=(-3.0, 0.0)),
     Figure("bar", "speeds", "numbers/s", labels=("a", "b"), y=(0.0, 5.0)),
+    Figure("bar", "losses", labels=("a", "b", "c"), y=(-1.0, -5.0, 2.0)),
+    Figure("bar", "below zero", labels=("a", "b"), y=(-1.0, -5.0)),
     Figure("bar", "a name " * 9, labels=("x" * 90, "b"), y=(1.0, 1e12)),
     Figure("heat", "links", matrix=((1.0, None), (2.0, 1.0))),
     Figure("heat", "many", matrix=((1.0, 2.0) * 200,) * 200),
@@ -70,6 +72,8 @@ def test_bars_have_labels_numbers_and_a_unit() -> None:
     assert title.split() == ["speed", "numbers/s"]
     assert first.startswith("CPU ") and first.endswith(" 1e+09")
     assert second.count("█") > 40
+    _, first, second = drawn(Figure("bar", "", labels=("a", "b"), y=(-1.0, -4.0)), 60, 8)
+    assert (first.count("█"), second.count("█")) == (14, 55)
 
 
 def test_a_matrix_has_a_scale_its_labels_and_its_numbers() -> None:

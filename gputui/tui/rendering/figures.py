@@ -69,17 +69,17 @@ def figure_lines(figure: Figure, width: int, height: int, flat: bool = False) ->
 
 
 def _bars(figure: Figure, width: int, height: int, _flat: bool) -> list[Line]:
-    """Return a bar for each label, its number at the end."""
+    """Return a bar for each label, its number at the end; a negative one's is as long."""
     names = min(LABEL_MOST, max(len(label) for label in figure.labels))
     numbers = [f"{value:,.3g}" for value in figure.y]
     ends = max(map(len, numbers))
     room = max(4, width - names - ends - 2)
-    longest = max(figure.y) or 1.0
+    longest = max(map(abs, figure.y)) or 1.0
     rows = zip(figure.labels, figure.y, numbers, strict=True)
     lines: list[Line] = [
         [
             (fitted(fmt.safe(label), names, right=True) + " ", ""),
-            (("█" * round(value / longest * room)).ljust(room), "graph2"),
+            (("█" * round(abs(value) / longest * room)).ljust(room), "graph2"),
             (f" {number:>{ends}}", "title"),
         ]
         for label, value, number in rows
