@@ -25,6 +25,7 @@ from gputui.model.hosts import Host
 from gputui.model.plan import Changes, WorkerSpec
 from gputui.model.snapshot import (
     AWAY,
+    RETRIED,
     HostState,
     HostStatus,
     Severity,
@@ -233,7 +234,7 @@ class Fleet:
     def retry(self, names: Iterable[str]) -> tuple[str, ...]:
         """Try hosts again that failed or are not reached; returns which."""
         hosts = [self._hosts[name] for name in names]
-        tried = [h for h in hosts if h.state in (HostState.FAILED, HostState.RECONNECTING)]
+        tried = [each for each in hosts if each.state in RETRIED]
         for fleet_host in tried:
             fleet_host.retry()
         return tuple(fleet_host.name for fleet_host in tried)

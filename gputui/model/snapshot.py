@@ -55,6 +55,8 @@ class HostState(StrEnum):
 AWAY = (HostState.SILENT, HostState.RECONNECTING)
 """The states of a host that does not answer. A constant: to look up a member of an enumeration
 takes Python 3.11 longer than all else that is done with it for each of thousands of GPUs."""
+RETRIED = (HostState.FAILED, HostState.RECONNECTING)
+"""The states of a host that can be tried again at once."""
 
 
 class WorkerState(StrEnum):

@@ -109,7 +109,7 @@ def test_the_palette_finds(wanted: str, does: dict[str, str], found: list[str]) 
 
 async def test_the_palette_says_why_a_command_is_not_to_be_had() -> None:
     async with Still().showing("h:gpu0") as on:
-        await on.press(["ctrl+p", *"retry"], "not now: no host has failed or is silent")
+        await on.press(["ctrl+p", *"retry"], "not now: no host has failed or is reconnecting")
 
 
 async def test_a_command_with_nothing_it_needs_is_called_at_once() -> None:

@@ -195,6 +195,12 @@ async def test_what_ends_nothing_is_done_at_once(line: str, request_: Request) -
         await on.press(["colon", *line, "enter"], then=lambda: request_ in on.link.asked)
 
 
+async def test_a_host_that_is_reconnecting_is_tried_again_under_the_cursor() -> None:
+    on = Still(snapshot(host("c", state=HostState.RECONNECTING)))
+    async with on.showing("reconnecting", size=(100, 30)):
+        await on.press("r", then=lambda: RetryHosts(0, ("c",)) in on.link.asked)
+
+
 async def test_keys_work_on_what_is_marked() -> None:
     on = Still(hosts())
     on.link.reply = Previewed(0, (), (), "this and that")

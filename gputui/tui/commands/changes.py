@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from gputui.errors import HeadError
 from gputui.model.slots import Slot, SlotState
-from gputui.model.snapshot import AWAY, HostState, WorkerStatus
+from gputui.model.snapshot import AWAY, RETRIED, WorkerStatus
 from gputui.protocol.frontend import (
     AddWorkers,
     ChangeHosts,
@@ -25,7 +25,6 @@ from gputui.tui.dialogs import ScaleDialog, confirm
 from gputui.tui.frame import Frame
 from gputui.tui.rendering import format as fmt
 
-RETRIED = (HostState.FAILED, HostState.SILENT)
 Change = Scale | RetireWorkers | AddWorkers | ChangeHosts
 
 
@@ -151,7 +150,7 @@ def _no_worker_there(app: Frame) -> str:
 
 def _none_failed(app: Frame) -> str:
     found = any(host.state in RETRIED for host in app.watched.snapshot.hosts)
-    return "" if found else "no host has failed or is silent"
+    return "" if found else "no host has failed or is reconnecting"
 
 
 def preview_lines(previewed: Previewed, workers: Sequence[WorkerStatus] = ()) -> tuple[str, ...]:
@@ -257,7 +256,7 @@ COMMANDS = tuple(
         Command("add", "Add hosts", _add_hosts, "", "HOST [key=value…]"),
         Command("remove", "Remove hosts", _remove_hosts, "", "HOST…", suggest=hosts),
         Command(
-            "retry", "Retry failed and silent hosts: under the cursor, or all", _retry, "r",
+            "retry", "Retry failed and reconnecting hosts: under the cursor, or all", _retry, "r",
             "[HOST…]", "retry",
             unavailable=_none_failed, suggest=hosts,
         ),
