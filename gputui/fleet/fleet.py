@@ -389,6 +389,7 @@ class Fleet:
         stayed = await self.worker_table.retire(there)
         fleet_host = self._hosts.pop(name)
         self._disown(name)
+        self.free_gpus.look(fleet_host)
         self._leaving.discard(name)
         self.worker_table.forget(set(there) - set(stayed))
         self.worker_table.lose(stayed, f"{name} was removed")

@@ -58,8 +58,9 @@ class FreeGpus:
         return replace(host.capacity, devices=devices) if devices else None
 
     def look(self, host: FleetHost) -> None:
-        """Claim what is missing, after a host came, changed or was lost."""
-        if host.lease_over or host.state is HostState.FAILED:
+        """Claim what is missing, after a host came, changed, was lost or removed."""
+        gone = host.lease_over or host.name not in self._hosts
+        if gone or host.state is HostState.FAILED:
             self._taken.pop(host.name, None)
         if self._concerns(host.host):
             self.under_way = True

@@ -14,7 +14,7 @@ from gputui.fleet.stages import FleetSettings, Question
 from gputui.model.hosts import Host
 from gputui.model.plan import WorkerSpec
 from gputui.model.snapshot import Severity
-from gputui.protocol.agent import Facts, FromAgent, ToAgent
+from gputui.protocol.agent import Claimed, ClaimGpus, Facts, FromAgent, ToAgent
 from gputui.protocol.shared import FollowLogs, LogLines
 
 BOUND_S = 10.0
@@ -34,6 +34,8 @@ class PlayedAgent(SimulatedAgent):
     def take(self, message: ToAgent) -> None:
         self.taken.append(message)
         super().take(message)
+        if isinstance(message, ClaimGpus):
+            self.say(Claimed(message.request))
 
     def facts(self) -> Facts:
         return replace(super().facts(), agent_pid=self.pid)

@@ -7,9 +7,10 @@ import pytest
 
 from gputui.demo.devices import SimulatedGpu
 from gputui.model.hosts import Host
-from gputui.model.readings import DeviceReading, HostReading
+from gputui.model.readings import DeviceReading, HostReading, Wanted
 from gputui.model.snapshot import AWAY, HostState, WorkerState
 from gputui.protocol.agent import (
+    ClaimGpus,
     FromAgent,
     KeepLease,
     Ping,
@@ -255,6 +256,20 @@ async def test_a_host_is_removed_once_however_often_that_is_asked(begin: Begin) 
     await one.until(lambda: "removed" in [kind for _, _, kind, _ in one.head.events])
     assert [host.name for host in one.fleet.hosts] == ["h1"]
     assert "failed" not in [kind for _, _, kind, _ in one.head.events]
+
+
+async def test_gpus_of_a_removed_host_are_replaced_and_are_claimed_if_it_comes_again(
+    begin: Begin,
+) -> None:
+    one = begin(1, wanted=Wanted(2))
+    await one.up(2)
+    for old, new in (("h0", "h1"), ("h1", "h0")):
+        one.agent(old).taken.clear()
+        one.fleet.add_hosts([Host(new)])
+        one.fleet.remove_hosts([old])
+        names = {f"{new}:gpu0", f"{new}:gpu1"}
+        await one.until(lambda names=names: set(one.fleet.worker_table.up) == names)
+        assert any(isinstance(each, ClaimGpus) for each in one.agent(new).taken)
 
 
 async def test_credentials_are_sent_to_hosts_that_are_accepted_only(begin: Begin) -> None:
