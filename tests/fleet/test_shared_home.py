@@ -1,6 +1,7 @@
 """A home that several hosts share, over NFS perhaps: nothing in it needs a lock that NFS lacks."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -80,3 +81,28 @@ def test_the_lock_of_a_host_that_was_asked_to_end_is_free_at_once(
     first.terminate()
     first.communicate(timeout=30)
     assert not (tmp_path / "env.making").exists()
+
+
+def test_an_environment_is_asked_for_one_version_of_each_package_it_ever_had(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "env" / "bin").mkdir(parents=True)
+    (tmp_path / "env" / "bin" / "python").symlink_to(sys.executable)
+    (tmp_path / "uv").write_text("#!/bin/sh\n")
+    (tmp_path / "uv").chmod(0o700)
+    minor = "{}.{}".format(*sys.version_info)
+    order = {"environment": str(tmp_path / "env"), "version": minor, "lock": "", "gpus": False}
+    order |= {"builds": False, "wheels": [], "index": "", "host_settings": False}
+
+    def prepared(*packages: str) -> str:
+        command = [sys.executable, "-m", "gputui.fleet.deploy.preparing"]
+        sent = json.dumps(order | {"packages": packages}) + "\n"
+        environ = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+        return subprocess.run(
+            command, input=sent, env=environ, capture_output=True, text=True, check=True, timeout=60
+        ).stdout
+
+    prepared("dask==2026.7.1", "cupy-cuda12x[ctk]==14.0")
+    said = prepared("dask==2026.8.0")
+    assert "installing dask==2026.8.0 cupy-cuda12x[ctk]==14.0" in said
+    assert "is ready" in prepared("dask==2026.8.0")

@@ -51,7 +51,8 @@ def main() -> None:
         if same and set(wanted["packages"]) <= set(had):
             say(line=str(environment) + " is ready")
         else:
-            wanted["packages"] += had
+            names = {each.partition("==")[0] for each in wanted["packages"]}
+            wanted["packages"] += [each for each in had if each.partition("==")[0] not in names]
             prepare(environment, order, wanted)
     say(done=str(environment / "bin" / "python"))
 
@@ -75,7 +76,7 @@ def prepare(environment: Path, order: "dict[str, Any]", wanted: "dict[str, Any]"
             say(send="wheels")
             take_wheels(Path(folder), order["wheels"])
             install += ["--no-index", "--find-links", folder]
-        packages = sorted(set(wanted["packages"]), key=wanted["packages"].index)
+        packages = wanted["packages"]
         if order["lock"]:
             lock = Path(folder) / "lock.txt"
             lock.write_text(order["lock"], encoding="utf-8")
