@@ -11,6 +11,7 @@ hold for what a few bytes expand to.
 
 import asyncio
 import os
+import socket
 import zlib
 from collections import deque
 from collections.abc import Callable
@@ -130,6 +131,9 @@ async def try_port(host: str, port: int, bound_s: float) -> tuple[str, str]:
             return "", str(writer.get_extra_info("sockname")[0])
     except TimeoutError:
         return f"no answer within {bound_s:g} s", ""
+    except (socket.gaierror, UnicodeError) as error:
+        why = getattr(error, "strerror", "not a name that DNS allows")
+        return f"{host} does not resolve: {why}", ""
     except OSError as error:
         return os.strerror(error.errno) if error.errno else str(error), ""
 

@@ -166,11 +166,22 @@ async def test_a_task_that_prints_100_mb_reaches_neither_the_protocol_nor_the_me
     await up.wait_for(Pong, lambda pong: pong.number == 1)
 
 
-async def test_reaching_says_why_a_port_cannot_be_reached(driver: Driver) -> None:
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("127.0.0.1", "Connection refused"),
+        ("head.invalid", "head.invalid does not resolve: "),
+        ("x" * 64, f"{'x' * 64} does not resolve: not a name that DNS allows"),
+    ],
+    ids=["refused", "unknown", "no name"],
+)
+async def test_reaching_says_why_a_port_cannot_be_reached(
+    driver: Driver, name: str, why: str
+) -> None:
     await driver.connect()
-    driver.send(Reach(1, "127.0.0.1", 1, 2.0))
+    driver.send(Reach(1, name, 1, 5.0))
     reached = await driver.wait_for(Reached)
-    assert "refused" in reached.error.lower()
+    assert reached.error.startswith(why)
 
 
 async def test_a_worker_that_cannot_listen_says_on_what_and_is_not_tried_again(
