@@ -8,7 +8,6 @@ and its passphrase asked for, once for all the hosts of a fleet.
 import asyncio
 import contextlib
 import os
-import pwd
 import shutil
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
@@ -408,7 +407,7 @@ def options_for(
         "kbdint_auth": configuration.is_on("kbdinteractiveauthentication", "yes"),
         "host_based_auth": bool(keysign),
         "client_host_keysign": keysign,
-        "client_username": pwd.getpwuid(os.getuid()).pw_name,
+        "client_username": configuration.here.user,
         "gss_host": configuration.hostname if configuration.is_on("gssapiauthentication") else None,
         "preferred_auth": configuration.names("preferredauthentications"),
         "env": None,
