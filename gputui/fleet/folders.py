@@ -45,7 +45,7 @@ async def pack_folder(folder: str, archive: IO[bytes]) -> None:
         listed = await run(command)
         if listed.status == 0:
             names = [each for each in listed.output.split("\0") if each]
-    except FileNotFoundError:  # without git nothing is ignored
+    except (FileNotFoundError, PermissionError):  # without git nothing is ignored
         pass
     try:
         await asyncio.to_thread(_pack, Path(folder), names, archive)

@@ -43,6 +43,14 @@ async def test_without_git_all_of_it_is_packed(tmp_path: Path) -> None:
     assert await names(tmp_path) == {".", "sub", "sub/empty", "a.bin"}
 
 
+async def test_without_a_git_that_may_be_run_all_of_it_is_packed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (tmp_path / "git").touch(0o600)
+    assert await names(tmp_path) == {".", "git"}
+
+
 async def test_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folders, "MOST_BYTES", 2**20)
     (tmp_path / "a").write_bytes(os.urandom(2**21))
