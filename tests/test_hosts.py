@@ -123,7 +123,7 @@ def test_a_host_gives_workers_of_both_kinds_where_its_line_names_both() -> None:
 
 
 def test_defaults_of_other_hosts_do_no_harm() -> None:
-    hosts = named("* workers-per-gpu=2\na\nb gpus=none workers=3")
+    hosts = named("* gpus=none\n* workers-per-gpu=2\na\nb gpus=none workers=3")
     assert (hosts["a"].workers_per_gpu, hosts["b"].workers) == (2, 3)
 
 

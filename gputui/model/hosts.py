@@ -117,10 +117,10 @@ def parse_hosts(
             if not (words := _words(line)):
                 continue
             lines += 1
-            base = _with_options(replace(defaults, line=number), words, given)
             if words[0] == "*":
                 defaults, given = _with_options(Host("*", line=number), words), words
                 continue
+            base = _with_options(replace(defaults, line=number), words, given)
             for host in _hosts(words[0], base, MAX_HOSTS - len(hosts), members):
                 same = hosts.setdefault((host.name, host.port), host)
                 if same is not host:
