@@ -19,6 +19,8 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 IS_LINUX = sys.platform != "darwin"
 """Whether there is /proc; else this is a frontend's machine, on which no cluster runs."""
+IPV4_MAPPED = bytes(10) + b"\xff\xff"
+"""What an IPv6 socket's far end begins with that is an IPv4 address. Source: RFC 4291, 2.5.5.2."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +235,9 @@ def parse_unanswered(connections: str) -> list[str]:
 
     >>> parse_unanswered("sl ...\\n0: 0100000A:9C40 0700000A:2252 02 00:00 01:63 00000003 0 0")
     ['10.0.0.7:8786']
+    >>> far = "0000000000000000FFFF00000700000A:2252"
+    >>> parse_unanswered(f"sl ...\\n0: {'0' * 32}:9C40 {far} 01 00:01 01:63 00000003 0 0")
+    ['10.0.0.7:8786']
     """
     found = []
     for line in connections.splitlines()[1:]:
@@ -241,7 +246,7 @@ def parse_unanswered(connections: str) -> list[str]:
             address, port = far.split(":")
             words = [address[start : start + 8] for start in range(0, len(address), 8)]
             packed = b"".join(bytes.fromhex(word)[::-1] for word in words)
-            ip = str(ipaddress.ip_address(packed)).removeprefix("::ffff:")
+            ip = str(ipaddress.ip_address(packed.removeprefix(IPV4_MAPPED)))
             found.append(f"[{ip}]:{int(port, 16)}" if ":" in ip else f"{ip}:{int(port, 16)}")
     return found
 
