@@ -39,12 +39,15 @@ class Bounded:
 
 async def pack_folder(folder: str, archive: IO[bytes]) -> None:
     """Pack a folder into a file, without what git ignores; raises ClusterError."""
-    names = ["."]
+    here, names = Path(folder).absolute(), ["."]
     try:
         command = ["git", "-C", folder, "ls-files", "-z", "-co", "--exclude-standard"]
         listed = await run(command)
         if listed.status == 0:
             names = [each for each in listed.output.split("\0") if each]
+        elif any((each / ".git").exists() for each in (here, *here.parents)):
+            why = " ".join(line.strip() for line in listed.last_log_lines)
+            raise ClusterError(f"--send {folder}: git: {why}")
     except (FileNotFoundError, PermissionError):  # without git nothing is ignored
         pass
     try:
@@ -60,6 +63,7 @@ def _pack(folder: Path, names: Iterable[str], archive: IO[bytes]) -> None:
         for name in names:
             if os.path.lexists(folder / name):  # git lists what was removed since
                 tar.add(folder / name, name, filter=_of_nobody)
+    archive.flush()
 
 
 def _of_nobody(member: tarfile.TarInfo) -> tarfile.TarInfo:

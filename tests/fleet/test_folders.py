@@ -17,8 +17,8 @@ from gputui.fleet.folders import pack_folder
 async def names(folder: Path) -> set[str]:
     with tempfile.TemporaryFile() as archive:
         await pack_folder(str(folder), archive)
-        archive.seek(0)
-        with tarfile.open(fileobj=archive) as tar:
+        packed = os.pread(archive.fileno(), 2**20, 0)  # as it is sent
+        with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
             return {os.path.normpath(each.name) for each in tar}
 
 
@@ -49,6 +49,16 @@ async def test_without_a_git_that_may_be_run_all_of_it_is_packed(
     monkeypatch.setenv("PATH", str(tmp_path))
     (tmp_path / "git").touch(0o600)
     assert await names(tmp_path) == {".", "git"}
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="users are played by root alone")
+async def test_where_git_refuses_a_folder_of_another_user_nothing_is_packed(tmp_path: Path) -> None:
+    folder = tmp_path / "theirs"
+    folder.mkdir()
+    subprocess.run(["git", "init", "-q", str(folder)], check=True)
+    os.chown(folder, 65534, 65534)
+    with pytest.raises(ClusterError, match=r"--send .*theirs: git: .*dubious ownership"):
+        await names(folder)
 
 
 async def test_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

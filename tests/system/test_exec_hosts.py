@@ -220,7 +220,7 @@ def test_a_folder_that_is_sent_goes_with_the_program(
 ) -> None:
     folder = three.folder / "project"
     folder.mkdir()
-    (folder / "data").write_bytes(os.urandom(2**21))
+    (folder / "data").write_bytes(os.urandom(100_000))
     (folder / "train.py").write_text(
         "import os; print(f'{os.getcwd()} {os.path.getsize(\"data\")}'); open('new', 'w').close()\n"
         f"{fails} and os.environ['PET_NODE_RANK'] == '1' and os._exit(9)"
@@ -229,6 +229,6 @@ def test_a_folder_that_is_sent_goes_with_the_program(
     done = three("three.txt", *words)
     assert done.returncode == (9 if fails else 0), done.stderr
     said = [line.split() for line in done.stdout.splitlines()]
-    assert {size for _, _, _, size in said} == {str(2**21)}
+    assert {size for _, _, _, size in said} == {"100000"}
     nothing_left(namespace_hosts)
     assert said and not any(Path(cwd).exists() for _, _, cwd, _ in said)
