@@ -242,7 +242,7 @@ starting_options = several(
     name_option,
     click.option(
         "--workers",
-        type=click.IntRange(0),
+        type=click.IntRange(0, 1_000_000),
         metavar="N",
         help="Number of workers; 0 only watches.  [default: as many as the hosts give]",
     ),

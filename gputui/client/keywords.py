@@ -20,6 +20,7 @@ from distributed.scheduler import Scheduler
 from distributed.system import MEMORY_LIMIT
 
 from gputui.errors import UsageError
+from gputui.model.bounds import MOST_WORKERS
 from gputui.model.readings import Wanted
 from gputui.presets.definition import did_you_mean
 from gputui.protocol.starter import ConfigureHead
@@ -198,10 +199,6 @@ def amount(name: str, value: Any, parse: Callable[[Any], float]) -> float | None
         example = {"cores": "8", "memory": "'64 GiB'"}.get(name, "'15s'")
         raise UsageError(f"{name}={value!r}: write a number such as {example}")
     return number
-
-
-MOST_WORKERS = 1_000_000
-"""Of one cluster: `model.bounds.WorkerNumber`."""
 
 
 def _devices(into: Translated, value: Any) -> None:

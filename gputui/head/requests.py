@@ -16,6 +16,7 @@ from gputui.fleet.desired import Desired
 from gputui.groups import members
 from gputui.head.head import Head
 from gputui.head.server import Answering, FrontendConnection
+from gputui.model.bounds import MOST_WORKERS
 from gputui.model.hosts import parse_hosts
 from gputui.model.plan import Changes
 from gputui.model.snapshot import HostState, Session, Severity, WorkerState
@@ -87,8 +88,8 @@ def _enough(head: Head, workers: int | None) -> bool:
 
 async def _scale(head: Head, request: Scale) -> Reply:
     workers = request.workers
-    if workers is not None and workers < 0:
-        raise HeadError(f"{workers} workers: write 0 or more")
+    if workers is not None and not 0 <= workers <= MOST_WORKERS:
+        raise HeadError(f"{workers} workers: write a number from 0 to {MOST_WORKERS}")
     number = "as many workers as the hosts give" if workers is None else f"{workers} workers"
     wanted = desired.scale(head.fleet.desired, workers)
     lacking = _lacking(head, request, wanted)
@@ -201,9 +202,9 @@ async def _stop(head: Head, request: Stop, session: Session) -> Reply:
 
 
 def _lacking(head: Head, request: Scale, wanted: Desired) -> str:
-    """Say how much of the requested number does not fit."""
-    changes = head.fleet.preview(wanted)
-    have = len(head.fleet.worker_table.staying.keys() - changes.stops) + len(changes.starts)
+    """Say how much of the requested number does not fit, also once those that leave are gone."""
+    changes, table = head.fleet.preview(wanted), head.fleet.worker_table
+    have = len(table.staying.keys() - changes.stops) + len(changes.starts) + len(table.leaving)
     fits = request.workers is None or have >= request.workers
     return "" if fits else f"there is room for {have} only"
 

@@ -32,7 +32,9 @@ Pid = Annotated[int, Bounds(0, 2**22)]
 """Source: proc_sys_kernel(5), pid_max."""
 Port = Annotated[int, Bounds(0, 65_535)]
 Cpus = Annotated[int, Bounds(0, 4_096)]
-WorkerNumber = Annotated[int, Bounds(0, 1_000_000)]
+MOST_WORKERS = 1_000_000
+"""Of one cluster."""
+WorkerNumber = Annotated[int, Bounds(0, MOST_WORKERS)]
 """How many workers a cluster has, or is to have."""
 SignedNumber = Annotated[int, Bounds(-(2**53), 2**53)]
 """A number that a user wrote: validated later, with a message."""

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from gputui.client.start import HeadProcess
+from gputui.errors import HeadError
 from gputui.protocol.frontend import Previewed, Restart, RetireWorkers, Scale
 from tests.clusters import Clusters, LiveCluster
 from tests.head.test_head import client_of
@@ -76,6 +77,18 @@ async def test_two_frontends_that_scale_at_once_end_at_what_was_asked_last(
         await frontend.until(
             lambda frontend=frontend: len(up(frontend)) == 2 and len(frontend.workers) == 2
         )
+
+
+async def test_what_leaves_counts_as_room_for_more(cluster: LiveCluster) -> None:
+    await cluster.request(Scale(0, 0))
+    assert "room" not in (await cluster.request(Scale(0, WORKERS))).text
+    await cluster.until(lambda: len(up(cluster)) == WORKERS)
+
+
+@pytest.mark.parametrize("workers", [-1, 1_000_001])
+async def test_a_number_that_no_cluster_has_is_refused(cluster: LiveCluster, workers: int) -> None:
+    with pytest.raises(HeadError, match="write a number from 0 to 1000000"):
+        await cluster.request(Scale(0, workers))
 
 
 async def test_two_frontends_that_retire_the_same_worker_lose_one_only(
