@@ -204,6 +204,7 @@ class RunningCluster(Cluster):  # type: ignore[misc]
             if bounds:
                 given = [options[name]] if options.get(name) is not None else []
                 options[name] = strictest(bounds + given)
+        self._need_open()
         check_adapt(getattr(self, "_adaptive_options", {}) | options)
         return super().adapt(Adaptive, **options)
 
@@ -223,6 +224,7 @@ class RunningCluster(Cluster):  # type: ignore[misc]
         cluster: screens show and may cancel it, as Ctrl-C here does. Raises PresetError for a
         wrong parameter before anything starts, RunError where the computation failed.
         """
+        self._need_open()
         from gputui.presets import get, parse  # a cluster without runs needs none of this
         from gputui.runs.preset_run import result_of
         from gputui.runs.run import RunRequest
@@ -375,8 +377,13 @@ class RunningCluster(Cluster):  # type: ignore[misc]
         self._worker_size = settled.worker_size
         return settled
 
+    def _need_open(self) -> None:
+        if self.status in (Status.closing, Status.closed):
+            raise HeadError("this cluster is closed: make another")
+
     def _ask(self, request: Request) -> Any:
         """Send a request to the head at once, also when the result is not awaited."""
+        self._need_open()
         if self.asynchronous:
             answered = self._answered(self._head.request(request))
             self._rescaling = self._tasks.start(answered, "asking")
