@@ -109,6 +109,7 @@ async def _attended(ongoing: OngoingRun, script: Child, error_file: int) -> int:
             warn(str(error))
             wait = asyncio.ensure_future
         except HeadError:
+            await script.wait(LOST_S)  # as a rule its own client tells it
             await script.end(LOST_S, signal.SIGINT)
             raise
 

@@ -321,6 +321,22 @@ def test_a_script_that_waits_for_a_cluster_that_is_stopped_ends_with_one_sentenc
 
 
 @pytest.mark.slow
+def test_a_script_at_work_whose_head_is_killed_says_little(gputui: Command) -> None:
+    script = written(
+        gputui.folder / "mine.py",
+        "futures = client.map(time.sleep, range(600, 660))",
+        "print('at work', flush=True)",
+        "client.gather(futures)",
+    )
+    process = at_work(gputui, HERE, "--run", script)
+    (head,) = parts_of(cluster_of(gputui.pids()))["head"]
+    os.kill(head, signal.SIGKILL)
+    _, err = process.communicate(timeout=BOUND_S)
+    assert process.returncode == 3 and "the cluster's head is gone" in err
+    assert len(err.splitlines()) < 60, err
+
+
+@pytest.mark.slow
 def test_a_script_whose_cluster_is_lost_ends_with_exit_code_3(gputui: Command) -> None:
     script = written(gputui.folder / "mine.py", *WAITS)
     process = at_work(gputui, HERE, "--run", script)
