@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date, time, timedelta
+from decimal import Decimal
 from enum import Enum
 from functools import lru_cache
 from numbers import Number
@@ -173,7 +174,7 @@ def refuse_too_many(preset: str, values: Mapping[str, Any]) -> None:
     rows, cols = values["rows"], values["cols"]
     if rows * cols > MOST_NUMBERS:
         raise PresetError(
-            f"{preset}: rows={rows} cols={cols}: {rows * cols:.0e} numbers are too many; "
+            f"{preset}: rows={rows} cols={cols}: {Decimal(rows * cols):.0e} numbers are too many; "
             f"at most {MOST_NUMBERS:.0e}"
         )
 

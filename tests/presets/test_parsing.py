@@ -72,6 +72,11 @@ def of_the_form(name: str, texts: Texts) -> str:
             {"rows": 10**12},
             "svd: rows=1000000000000 cols=1000: 1e+15 numbers are too many; at most 1e+13",
         ),
+        (
+            "svd",
+            {"rows": 10**400},
+            f"svd: rows={10**400} cols=1000: 1e+403 numbers are too many; at most 1e+13",
+        ),
     ],
 )
 def test_a_mistake_is_said_in_the_same_words_wherever_it_is_made(
