@@ -34,7 +34,7 @@ from distributed.system import MEMORY_LIMIT
 
 from gputui.client.gpucluster import GPUCluster
 from gputui.client.keywords import translate
-from gputui.errors import ClusterError, UsageError
+from gputui.errors import ClusterError, HeadError, UsageError
 from gputui.head.scheduler_process import make_certificate
 from gputui.model.readings import Wanted
 from gputui.presets.workers import choose, known_workers
@@ -267,7 +267,7 @@ def test_a_worker_that_a_client_retires_stays_away_and_one_it_restarts_comes_bac
         wait_until(lambda: len(cluster.requested) == len(cluster.observed) == 1)
         name = known_workers(client)[other]["name"]
         assert client.restart_workers([name], timeout=60) == {name: "OK"}
-        assert cluster.observed == {name}
+        wait_until(lambda: cluster.observed == {name})
         cluster.scale(2)
         client.wait_for_workers(2, timeout=60)
 
@@ -405,6 +405,14 @@ async def test_a_cluster_closed_right_after_an_unawaited_call_ends_quietly(
     assert [each for each in caplog.records if each.levelno > logging.INFO] == []
 
 
+def test_a_cluster_that_is_closed_says_so() -> None:
+    with GPUCluster(HOSTS, n_workers=1) as cluster:
+        pass
+    for method, *given in ((cluster.scale, 2), (cluster.run, "smoke"), (cluster.adapt,)):
+        with pytest.raises(HeadError, match="this cluster is closed: make another"):
+            method(*given)
+
+
 async def test_a_start_that_takes_too_long_is_a_timeout_and_leaves_nothing() -> None:
     before = {each.cluster_id for each in running_clusters()}
     with pytest.raises(TimeoutError, match="not up after 1ms") as caught:
@@ -530,6 +538,9 @@ def test_keywords_of_other_clusters_are_taken_where_they_mean_something(tmp_path
         ({"env": 5}, "env=5: write values by name"),
         ({"resources": "GPU"}, "resources='GPU': write numbers by name"),
         ({"memory_limit": "0.5"}, "memory='0.5': write a size"),
+        ({"workers": 1, "n_workers": 2}, "workers=1 and n_workers=2: give one of them"),
+        ({"hosts": HOSTS, "gpus": 4}, "gpus: no host gives GPUs: leave out gpus=none"),
+        ({"hosts": HOSTS, "wait": "2h"}, "wait: for gpus N, or gpus=free:N in HOSTS"),
     ],
 )
 def test_keywords_that_mean_nothing_are_refused_with_what_to_write(

@@ -15,12 +15,13 @@ from tornado.ioloop import IOLoop
 from gputui.client.head_connection import HeadConnection
 from gputui.client.keywords import seconds, translate, whole_number
 from gputui.client.running import RunningCluster
-from gputui.client.sources import read_hosts
+from gputui.client.sources import check_wanted, read_hosts
 from gputui.client.start import HeadProcess, check_enough, spawn_head, workers_up
 from gputui.engine.dask_settings import given_json
 from gputui.errors import ClusterTimeoutError, HeadError, UsageError
 from gputui.groups import members
 from gputui.model.hosts import parse_hosts
+from gputui.model.readings import NOTHING_WANTED
 from gputui.model.snapshot import HostStatus
 from gputui.protocol.connection_file import chosen, find_cluster, running_clusters
 from gputui.protocol.starter import ConfigureHead
@@ -62,8 +63,12 @@ class GPUCluster(RunningCluster):
         n_workers = whole_number("n_workers", n_workers)
         min_workers = whole_number("min_workers", min_workers) or 0
         seconds("timeout", timeout)  # it can be read
+        if None not in (workers, n_workers) and workers != n_workers:
+            raise UsageError(f"workers={workers} and n_workers={n_workers}: give one of them")
         meant = translate(keywords)
-        parse_hosts(meant.hosts(given.text), given.source or "hosts", members)
+        listed = parse_hosts(meant.hosts(given.text), given.source or "hosts", members)
+        wanted = meant.settings.get("wanted", NOTHING_WANTED)
+        check_wanted(wanted, listed, lambda option: option.replace("-", "_"))
         settings = {"cpu_fallback": hosts is None} | load_settings().keywords() | meant.settings
         self.failed_hosts: tuple[HostStatus, ...] = ()
         """Hosts that could not be used, with their reasons."""

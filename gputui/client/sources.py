@@ -6,7 +6,7 @@ The one place that decides between a file and a text, for the command line and f
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -145,18 +145,28 @@ def check_per_host(gpus: int, per_host: int | None) -> None:
 
 def wanted_gpus(hosts: HostsInput, options: Mapping[str, Any]) -> Wanted:
     """Return the free GPUs that a cluster of these hosts is to take; raises UsageError."""
-    count, span, memory_free = options["gpus"], options["wait"], options["memory_free"]
-    if not count:
-        if options["gpus_per_host"]:
-            raise UsageError("--gpus-per-host: for --gpus N, the number in all")
-        if (span or memory_free) and not any(host.free_gpus for host in hosts.hosts):
-            option = "--wait" if span else "--memory-free"
-            raise UsageError(f"{option}: for --gpus N, or gpus=free:N in HOSTS")
-    else:
-        check_per_host(count, options["gpus_per_host"])
-    return Wanted(
-        count or 0,
+    wanted = Wanted(
+        options["gpus"] or 0,
         options["gpus_per_host"] or 0,
-        parse_size("--memory-free", memory_free),
-        parse_span(span or "0"),
+        parse_size("--memory-free", options["memory_free"]),
+        parse_span(options["wait"] or "0"),
     )
+    check_wanted(wanted, hosts.hosts, "--{}".format)
+    return wanted
+
+
+def check_wanted(wanted: Wanted, hosts: Iterable[Host], written: Callable[[str], str]) -> None:
+    """Raise UsageError where hosts cannot give free GPUs that are wanted, or none are.
+
+    `written` returns an option as its user writes it.
+    """
+    gpus = written("gpus")
+    if wanted.count:
+        if all(host.gpus == () for host in hosts):
+            raise UsageError(f"{gpus}: no host gives GPUs: leave out gpus=none")
+        check_per_host(wanted.count, wanted.per_host)
+    elif wanted.per_host:
+        raise UsageError(f"{written('gpus-per-host')}: for {gpus} N, the number in all")
+    elif (wanted.wait_s or wanted.memory_bytes) and not any(host.free_gpus for host in hosts):
+        option = written("wait" if wanted.wait_s else "memory-free")
+        raise UsageError(f"{option}: for {gpus} N, or gpus=free:N in HOSTS")

@@ -68,7 +68,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runtime").mkdir(mode=0o700)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "runtime"))
-    Path("hosts.txt").write_text("localhost gpus=none workers=2")
+    Path("hosts.txt").write_text("localhost")
+    Path("cpus.txt").write_text("localhost gpus=none workers=2")
     Path("mine.py").write_text("print(1)")
     lock = NameLock("there", "id")
     lock.publish(ConnectionFile("there", "id", os.getpid(), 0.0, "head.sock", "0"))
@@ -113,6 +114,16 @@ def test_an_option_has_its_effect_or_is_refused_with_what_to_write(name: str, ki
 def test_so_many_gpus_of_each_host_that_never_add_up_are_refused(kind: str) -> None:
     with pytest.raises(UsageError, match="--gpus 3 is no multiple of 2; write --gpus 4"):
         prepared(*KINDS[kind], "--gpus", "3", "--gpus-per-host", "2")
+
+
+def test_gpus_of_hosts_that_give_none_are_refused() -> None:
+    with pytest.raises(UsageError, match="--gpus: no host gives GPUs: leave out gpus=none"):
+        prepared("cpus.txt", "--run", "smoke", "--gpus", "4")
+
+
+def test_more_workers_than_a_cluster_may_have_are_refused() -> None:
+    with pytest.raises(click.BadParameter, match="not in the range 0<=x<=1000000"):
+        prepared("hosts.txt", "--workers", "1000001")
 
 
 def test_a_demo_by_itself_is_one_of_four_hosts_of_eight_gpus() -> None:
