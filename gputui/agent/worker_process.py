@@ -51,7 +51,7 @@ TAIL_LINES = 20
 KEPT_LINES = 200
 SEND_EVERY_S = 0.25
 SENDINGS_AT_ONCE = 4
-"""Delay after silence: output of a short task arrives before its run ends."""
+"""After silence, without a delay: output of a short task arrives before its run ends."""
 LINES_A_MESSAGE = 64
 """However long they are, so many fit into a line of the channel."""
 DRAIN_READS = 64

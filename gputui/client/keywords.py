@@ -126,9 +126,10 @@ class Translated:
 
 
 def translate(given: Mapping[str, Any]) -> Translated:
-    """Translate keywords of LocalCUDACluster and SSHCluster into gputui's.
+    """Translate keywords of LocalCluster and LocalCUDACluster into gputui's.
 
-    Raises UsageError with a line for each that means nothing here.
+    Raises UsageError with a line for each that means nothing here, or at once for a value that
+    cannot be read.
 
     >>> translate({"threads_per_worker": 2, "CUDA_VISIBLE_DEVICES": [0, 1]}).defaults
     ['nthreads=2', 'gpus=0,1']

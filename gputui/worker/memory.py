@@ -95,7 +95,8 @@ class SpilledValue:
 class DeviceMemory(MutableMapping[Hashable, object]):
     """Values by key. The least recently used leave the device first.
 
-    Tasks allocate in a thread of their own and may call `make_room` there, so every method locks.
+    Tasks allocate in a thread of their own and may call `make_room` there, so every method but
+    `__len__` locks; attributes of the host's buffer do not.
     """
 
     def __init__(

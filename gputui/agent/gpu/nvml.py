@@ -187,7 +187,7 @@ class Gpu:
         self._slow = self._describe(handle, uuid, str(number))
         """The GPU with those readings that hardly ever change or are slow to ask."""
         self.label = self._slow.label
-        """NVML's index, as text."""
+        """Its index among the GPUs that this user can open, as text."""
         self.last: tuple[DeviceReading, ...] = (self._slow,)
         """The last answer of `read`."""
 

@@ -1,4 +1,4 @@
-"""Commands: one registry feeds the keys, the palette, the `:` line, the help and the README.
+"""Commands: one registry feeds the keys, the palette, the `:` line and the help.
 
 A command has a summary and a reason why it is unavailable; its function is called with the app or,
 for a view's command, with that view, and with the typed argument if it has a `usage`.
