@@ -48,7 +48,7 @@ WAITS = (
     (".*lock_inode|flock|fcntl_setlk", "waits for the lock of a file"),
     ("unix_", "reads from a socket of this host"),
     ("sk_wait|tcp_|inet_|wait_woken", "reads from the network"),
-    (".*poll|do_select|poll_schedule", "waits for a connection or a file"),
+    (".*poll|do_select", "waits for a connection or a file"),
     ("nfs|rpc_", "waits for NFS"),
     ("fuse|request_wait_answer", "waits for a FUSE file system"),
 )

@@ -307,9 +307,6 @@ def run_screen(
     machine of a head elsewhere; `ask_on_screen` takes the function that answers what it asks when
     it is reached again.
     """
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        print("gputui: the screen needs a terminal; without one, use --run", file=sys.stderr)
-        return ExitCode.WRONG_USAGE
     if os.environ.get("TERM") == "dumb":
         print("gputui: TERM is dumb: the screen cannot be drawn; use --run", file=sys.stderr)
         return ExitCode.WRONG_USAGE

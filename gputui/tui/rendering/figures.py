@@ -22,10 +22,10 @@ NUMBER_CELLS = 9
 """Cells of a matrix's column from which on its numbers stand next to its colours."""
 
 
-def figure_text(made: Figure | Mapping[str, Any], width: int = 80, height: int = 20) -> str:
+def figure_text(made: Figure | Mapping[str, Any], width: int = 80) -> str:
     """Return a figure, or that of a record, as text; or why it cannot be drawn.
 
-    It is without colours, at most so many cells wide and lines high.
+    It is without colours, at most so many cells wide and 20 lines high.
 
     >>> print(figure_text(Figure("heat", "GB/s", matrix=((None, 95.5), (94.1, None))), 40))
     GB/s
@@ -40,7 +40,7 @@ def figure_text(made: Figure | Mapping[str, Any], width: int = 80, height: int =
         drawable = figure.finite()
         if drawable is None:
             return f"{figure.title}: {NO_NUMBER}"
-        lines = figure_lines(drawable, width, height, flat=True)
+        lines = figure_lines(drawable, width, 20, flat=True)
     except Exception as error:  # of a record that others wrote
         return f"its figure cannot be drawn ({type(error).__name__}: {error})"
     return "\n".join("".join(text for text, _ in line).rstrip() for line in lines)
