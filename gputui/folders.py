@@ -62,10 +62,14 @@ def cache_folders() -> tuple[Path, ...]:
     return cache / "gputui", _temporary()
 
 
+def state_folder() -> Path:
+    """Return the folder of records, logs and a person's choices: $XDG_STATE_HOME/gputui."""
+    return Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "gputui"
+
+
 def runs_dir() -> Path:
-    """Return the folder of all records: $XDG_STATE_HOME/gputui/runs."""
-    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(state) / "gputui" / "runs"
+    """Return the folder of all records."""
+    return state_folder() / "runs"
 
 
 SCRATCH_PREFIX = "gputui-"

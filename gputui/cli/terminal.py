@@ -15,19 +15,20 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from gputui.process.lifetime import END_SIGNALS
+
 if TYPE_CHECKING:
     from gputui.fleet.stages import Question
 
 Result = TypeVar("Result")
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 MOST_BYTES = 4096
 """Of a line: the kernel's own limit. Source: termios(3), canonical mode."""
 
 
 def interrupt_on_signals() -> None:
     """Have each of the signals raise KeyboardInterrupt as long as no work has begun."""
-    for each in SIGNALS:
+    for each in END_SIGNALS:
         if signal.getsignal(each) is signal.SIG_DFL:
             signal.signal(each, signal.default_int_handler)
 
@@ -37,7 +38,7 @@ def ignore_signals() -> None:
 
     Called in the event loop, which would else give them back their old meaning as it closes.
     """
-    for each in SIGNALS:
+    for each in END_SIGNALS:
         asyncio.get_running_loop().remove_signal_handler(each)
         signal.signal(each, signal.SIG_IGN)
 
@@ -56,7 +57,7 @@ def run_until_interrupted(work: Coroutine[object, object, Result]) -> Result:
             if not task.cancelling():
                 task.cancel(number.name)
 
-        for each in SIGNALS:
+        for each in END_SIGNALS:
             if signal.getsignal(each) is not signal.SIG_IGN:
                 loop.add_signal_handler(each, interrupt, each)
         return await task

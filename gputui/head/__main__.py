@@ -12,7 +12,6 @@ import io
 import logging
 import os
 import random
-import signal
 from collections.abc import Callable
 from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
@@ -20,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from gputui.errors import GputuiError, ProtocolError
-from gputui.folders import sweep
+from gputui.folders import state_folder, sweep
 from gputui.head.requests import head_of
 from gputui.model.plain_text import safe, safe_lines
 from gputui.model.snapshot import Severity
-from gputui.process.lifetime import dump_no_core, look_rarely, raise_file_limit
+from gputui.process.lifetime import END_SIGNALS, dump_no_core, look_rarely, raise_file_limit
 from gputui.protocol.shared import Refused
 from gputui.protocol.starter import ConfigureHead, Keep, Opened
 from gputui.protocol.typed_codec import decode, encode
@@ -38,8 +37,7 @@ KEPT_S = 30 * 86400.0
 
 def log_folder() -> Path:
     """Return where heads keep their logs, in the user's state folder; made where it is not."""
-    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-    folder = Path(state).expanduser() / "gputui" / "log"
+    folder = state_folder() / "log"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return folder
 
@@ -129,9 +127,6 @@ def keep_to(cpus: int) -> None:
     os.nice(NICENESS)
 
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-
-
 def main() -> int:
     """Run one cluster; returns the exit status."""
     dump_no_core()
@@ -155,7 +150,7 @@ async def _run(config: ConfigureHead) -> int:
     except OSError as error:  # a cluster is worth more than its log
         head.tell(Severity.WARNING, "cluster", "unlogged", f"the head writes no log: {error}")
     loop = asyncio.get_running_loop()
-    for number in SIGNALS:
+    for number in END_SIGNALS:
         loop.add_signal_handler(number, head.stop, f"the head was sent {number.name}")
     watch_starter(config.starter_pid, lambda: head.stop("the process that started it is gone"))
     await head.run(lambda socket: _say(Opened(socket), log))

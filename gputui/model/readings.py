@@ -238,6 +238,8 @@ def recent_xid(device: DeviceReading, now: float) -> str:
     return xid_words(device.xid) if lately else ""
 
 
+IDLE_PERCENT = 5.0
+"""A GPU that is less busy does nothing."""
 HANGING_PERCENT = 95.0
 HANGING_SHARE = 0.1
 """Of the power between a card's idle and its limit; a kernel that spins takes 8 % at most of it."""

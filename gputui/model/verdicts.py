@@ -16,7 +16,7 @@ from gputui.model.examination import (
     ExaminedWorker,
     ThreadStack,
 )
-from gputui.model.readings import recent_xid
+from gputui.model.readings import IDLE_PERCENT, recent_xid
 from gputui.model.snapshot import (
     AWAY,
     ClusterState,
@@ -45,7 +45,6 @@ WAITED_S = 2.0
 STALLED_PERCENT = 10.0
 RESTED_S = 10.0
 """A task that waits in the kernel for less is no cause."""
-IDLE_PERCENT = 5.0
 FILES_SHARE = 0.95
 SHOWN_FRAMES = 8
 ANSWER_S = 2.9
@@ -300,7 +299,7 @@ def _waits(evidence: Evidence) -> Iterator[Verdict]:
         device.uuid
         for host in evidence.snapshot.hosts
         for device in host.devices
-        if device.utilization_percent is not None and device.utilization_percent <= IDLE_PERCENT
+        if device.utilization_percent is not None and device.utilization_percent < IDLE_PERCENT
     }
     uuids = {status.name: status.device_uuid for status in evidence.snapshot.workers}
     waiting: dict[str, list[str]] = {}

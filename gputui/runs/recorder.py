@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gputui.model.plain_text import cut
-from gputui.model.readings import DeviceReading
+from gputui.model.readings import IDLE_PERCENT, DeviceReading
 from gputui.model.snapshot import (
     HostStatus,
     SchedulerState,
@@ -33,8 +33,6 @@ MOST_NAMES = 2_000
 NAME_CHARS = 100
 SLOWEST = 10
 LONGEST_GAP_S = 30.0
-IDLE_PERCENT = 5.0
-"""A GPU that is less busy does nothing."""
 J_PER_WH = 3600.0
 
 

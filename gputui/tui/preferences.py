@@ -4,7 +4,6 @@ A small JSON file in the state folder. One that cannot be read is ignored with a
 entries that no longer exist.
 """
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,8 +27,9 @@ class Preferences:
 
 def location(*, simulated: bool = False) -> Path:
     """Return the file: $XDG_STATE_HOME/gputui/screen.json; a demo has one of its own."""
-    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(state) / "gputui" / (DEMO_FILE if simulated else "screen.json")
+    from gputui.folders import state_folder
+
+    return state_folder() / (DEMO_FILE if simulated else "screen.json")
 
 
 def load(path: Path) -> Preferences:

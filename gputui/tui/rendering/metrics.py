@@ -13,6 +13,7 @@ from statistics import fmean
 from typing import Any
 
 from gputui.model import series
+from gputui.model.alarms import MEMORY_FULL
 from gputui.model.slots import Slot, SlotState, state_of_worker
 from gputui.model.snapshot import HostState, HostStatus, WorkerState, WorkerStatus
 from gputui.tui.rendering import Line, Part, fitted, gauge
@@ -21,7 +22,6 @@ from gputui.tui.rendering import format as fmt
 Number = float | None
 Read = Slot | HostStatus
 HOT_C, HOTTEST_C = 85.0, 100.0
-MEMORY_ALARM = 0.95
 OLDEST_TASK_S = 60.0
 """From which age on a last task is as old as any."""
 
@@ -163,7 +163,7 @@ UTIL, MEM, POWER, TEMP = (
         whole=lambda slot: (
             slot.device.memory_total_bytes if slot.device else slot.total("memory_limit_bytes")
         ),
-        least=6, most=22, by_share=True, warns_from=MEMORY_ALARM, name="MEM",
+        least=6, most=22, by_share=True, warns_from=MEMORY_FULL, name="MEM",
         kept=series.Metric.MEMORY, top=100.0,
     ),
     Metric(
