@@ -61,7 +61,7 @@ def _become(parent: int, argv: Sequence[str]) -> None:
         signal.signal(number, signal.SIG_DFL)  # what Python ignores, a program does not expect so
     try:
         os.execvp(argv[0], list(argv))
-    except OSError as error:
-        os.write(2, f"gputui: {argv[0]}: {error.strerror}\n".encode())
+    except (OSError, ValueError) as error:  # "" is no name of a program
+        os.write(2, f"gputui: {argv[0]}: {getattr(error, 'strerror', error)}\n".encode())
         missing = isinstance(error, FileNotFoundError)
         os._exit(NOT_FOUND if missing else NOT_RUN)

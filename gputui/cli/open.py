@@ -210,6 +210,8 @@ def prepare(
         return _program(script_arguments, given, options)
     if options["figure"] == "-" and options["as_json"]:
         raise UsageError("--figure - draws where --json prints one object: give it a file")
+    if options["workers"] == 0:
+        raise UsageError("--workers 0 only watches: a run needs a worker at least")
     if options["workers"] is not None and options["workers"] < options["min_workers"]:
         raise UsageError(
             f"--min-workers {options['min_workers']} is more than --workers {options['workers']}"
@@ -280,6 +282,10 @@ def _program(
         raise UsageError("give --run PRESET or --exec -- CMD, not both")
     if not argv:
         raise UsageError("--exec: the program comes after --: gputui HOSTS --exec -n 2 -- CMD ARGS")
+    try:
+        "".join(argv).encode()
+    except UnicodeEncodeError as error:
+        raise UsageError("--exec: an argument is no UTF-8, and cannot be sent") from error
     if options["tty"] and (options["as_json"] or not sys.stdin.isatty()):
         raise UsageError("--tty passes on this terminal: not with --json, nor without a terminal")
     if options["detach"] and options["trace"]:

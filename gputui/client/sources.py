@@ -129,6 +129,8 @@ def parse_span(text: str) -> float:
 
 def parse_size(option: str, text: str) -> int:
     """Return a size in bytes, 0 for none; raises UsageError."""
+    if text.isdigit():
+        raise UsageError(f"{option} {text}: write its unit, as in {option} {text}GiB")
     try:
         return bytes_of(text) if text else 0
     except ValueError as error:

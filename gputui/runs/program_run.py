@@ -193,22 +193,24 @@ class RunningProgram:
             lines = self._outputs.get(key) or self._outputs.setdefault(key, self._lines(*key))
             try:
                 await asyncio.to_thread(lines.write, data)
-            except BrokenPipeError:
-                self._unread()
+            except OSError as error:
+                self._unread(error)
             self._taken[output.program] = end
         self._connection.send(BytesTaken(output.program, max(have, end)))
 
-    def _unread(self) -> None:
-        """End all processes, as a pipe does that nobody reads from."""
+    def _unread(self, error: OSError) -> None:
+        """End all processes, as a pipe does that nobody reads from: their output has no place."""
         if not self._status:
-            self._status, self.failed = -signal.SIGPIPE, "nobody reads its output any more"
+            self._status, self.failed = 1, f"its output cannot be written: {error.strerror}"
+            if isinstance(error, BrokenPipeError):
+                self._status, self.failed = -signal.SIGPIPE, "nobody reads its output any more"
             self._connection.send(EndRun(self._order.run, GRACE_S))
 
     def _exited(self, exited: ProgramExited) -> None:
         self._running.discard(exited.program)
         for (program, _), lines in self._outputs.items():
             if program == exited.program:
-                with contextlib.suppress(BrokenPipeError):
+                with contextlib.suppress(OSError):  # `_unread` said so
                     lines.finish()
         rank = exited.program.rpartition("/")[2]
         self._ongoing.recording.note(f"{rank} {exited.reason}")

@@ -94,6 +94,9 @@ async def test_what_cannot_start_says_why_and_exits_as_in_a_shell(host: Programs
     host.run("no-such-program", name="a")
     exited, _, err = await host.finished("a")
     assert (exited.status, err) == (127, "gputui: no-such-program: No such file or directory\n")
+    host.run("", name="d")
+    exited, _, err = await host.finished("d")
+    assert (exited.status, err) == (126, "gputui: : execv() arg 2 first element cannot be empty\n")
     host.run("true", name="b", cwd="/none")
     exited, _, _ = await host.finished("b")
     assert (exited.status, exited.reason) == (

@@ -126,6 +126,25 @@ def test_more_workers_than_a_cluster_may_have_are_refused() -> None:
         prepared("hosts.txt", "--workers", "1000001")
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--run", "smoke", "--workers", "0"), "--workers 0 only watches: a run needs a worker"),
+        (("--exec", "--memory-free", "70"), "--memory-free 70: write its unit, as in .* 70GiB"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(words: tuple[str, ...], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        prepared("hosts.txt", *words)
+
+
+def test_an_argument_that_cannot_be_sent_is_refused() -> None:
+    context = COMMAND.make_context("gputui", ["--exec"], obj=("printf", "a\udcff"))
+    given, options = written_options(context), context.params
+    with pytest.raises(UsageError, match="an argument is no UTF-8"):
+        prepare(context.obj, given, options)
+
+
 def test_a_demo_by_itself_is_one_of_four_hosts_of_eight_gpus() -> None:
     assert prepared("--demo") == prepared("--demo", "4x8") != prepared("--demo", "4x4")
 

@@ -172,3 +172,11 @@ def test_a_reader_that_goes_away_ends_the_program_as_a_pipe_does(gputui: Command
     assert all(gpu["free"] for gpu in gpus(gputui))
     shown = json.loads(gputui("runs", "last", "--json").stdout)
     assert (shown["state"], shown["error"]) == ("failed", "nobody reads its output any more")
+
+
+def test_output_that_has_no_room_ends_the_program_and_says_so(gputui: Command) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = gputui.run_other(*gputui.words("--exec", "--quiet", "--", "yes"), stdout=full)
+    assert done.returncode == 1
+    assert "its output cannot be written: No space left on device" in done.stderr
+    assert "unexpectedly" not in done.stderr
