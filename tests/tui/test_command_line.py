@@ -7,6 +7,7 @@ import pytest
 
 from gputui.errors import UsageError
 from gputui.model.slots import slots_of
+from gputui.tui.dialogs.run import RunDialog
 from gputui.tui.filter import parse
 from gputui.tui.rendering.fleet import FLEET_FIELDS, Look, Row
 from tests.tui.build import GIB, device, host, snapshot, worker
@@ -104,3 +105,25 @@ def test_a_number_is_compared_with_the_unit_of_its_column(text: str, found: list
 def test_a_misspelling_in_a_filter_is_an_error_that_names_the_nearest(text: str, why: str) -> None:
     with pytest.raises(UsageError, match=why.replace("?", r"\?")):
         parse(text, FLEET_FIELDS)
+
+
+@pytest.mark.parametrize(
+    ("typed", "why"),
+    [
+        ("svdd", "did you mean 'svd'?"),
+        ("slow.py", "a script runs in a terminal of its own"),
+        ("./slow.py rows=5", "a script runs in a terminal of its own"),
+        ("nofile.py:PRESET", "no such file"),
+        ('"svd', "No closing quotation"),
+    ],
+)
+async def test_a_run_that_is_misspelt_or_a_script_is_refused_and_opens_no_form(
+    typed: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("slow.py").write_text("open('ran', 'w').close()")
+    async with cluster().showing("h:gpu0", size=(100, 30)) as on:
+        await on.press(["colon", *f"run {typed}", "enter"], why)
+        await on.pilot.press("colon", *"run slow.py r", "tab")
+        assert not isinstance(on.app.screen, RunDialog)
+        assert not Path("ran").exists()

@@ -132,7 +132,8 @@ async def test_a_preset_that_cannot_be_imported_leaves_the_others(
 
     monkeypatch.setattr(presets, "get", missing)
     async with Still(two_hosts()).showing("a:gpu0", size=(120, 40)) as on:
-        await on.press([*":run svd", "enter"], "no module named wings")
+        await on.press([*":run svd", "enter"], "run: no module named wings")
+        await on.press(["c", "down"], "no module named wings")
         await on.press(["down"], "--run random-sum")
         await on.press(["escape", "ctrl+p", *"run mean"], "run mean")
 

@@ -25,6 +25,7 @@ LINES_KEPT = 200
 """Lines typed after `:` that are remembered."""
 
 if TYPE_CHECKING:
+    from gputui.presets import Preset
     from gputui.protocol.frontend import StartRun
     from gputui.tui.watched import Playback
 
@@ -209,6 +210,20 @@ def _screenshot(app: Frame, argument: str) -> None:
     app.say(str(path))
 
 
+def _preset(name: str) -> "Preset":
+    """Return the preset of a name, which is no script's: it would run as it is imported."""
+    from gputui import presets  # the first frame does not wait for them
+    from gputui.runs.records import is_script
+
+    if is_script(name):
+        text = f"a script runs in a terminal of its own; a preset in it is {name}:PRESET"
+        raise HeadError(text)
+    try:
+        return presets.get(name)
+    except (PresetError, ImportError) as error:
+        raise HeadError(str(error)) from error
+
+
 def parse_run(argument: str) -> "StartRun":
     """Parse `svd rows=20000` as a run request; raises HeadError for a mistake.
 
@@ -220,11 +235,12 @@ def parse_run(argument: str) -> "StartRun":
 
     try:
         name, *words = shlex.split(argument)
+        preset = _preset(name)
         pairs = [word.partition("=") for word in words]
         if not all(sign for _, sign, _ in pairs):
             raise HeadError("write parameters as name=value")
         parameters = {name: text for name, _, text in pairs}
-        presets.parse(presets.get(name), parameters).refuse_mistakes()
+        presets.parse(preset, parameters).refuse_mistakes()
     except (ValueError, PresetError) as error:
         raise HeadError(str(error)) from error
     return StartRun(0, presets.located(name), tuple(parameters.items()))
@@ -245,7 +261,7 @@ async def _run(app: Frame, argument: str) -> None:
     if len(argument.split()) > 1:
         await start_run(app, parse_run(argument))
     else:
-        await edit_run(app, argument)
+        await edit_run(app, parse_run(argument).preset if argument else "")
 
 
 async def edit_run(
@@ -298,8 +314,8 @@ def runs(_app: Frame, words: list[str]) -> Iterable[str]:
     if len(words) == 1:
         return [*presets.names(), *(f for f in files(words[0], (".py",)) if words[0] or "/" in f)]
     try:
-        preset = presets.get(words[0])
-    except (PresetError, ImportError):
+        preset = _preset(words[0])
+    except HeadError:
         return ()
     given = {word.partition("=")[0] for word in words[1:-1]}
     found: list[str] = []
