@@ -7,6 +7,8 @@ import pytest
 
 from gputui.errors import UsageError
 from gputui.model.slots import slots_of
+from gputui.presets import registry
+from gputui.protocol.frontend import StartRun
 from gputui.tui.dialogs.run import RunDialog
 from gputui.tui.filter import parse
 from gputui.tui.rendering.fleet import FLEET_FIELDS, Look, Row
@@ -127,3 +129,15 @@ async def test_a_run_that_is_misspelt_or_a_script_is_refused_and_opens_no_form(
         await on.pilot.press("colon", *"run slow.py r", "tab")
         assert not isinstance(on.app.screen, RunDialog)
         assert not Path("ran").exists()
+
+
+async def test_a_preset_in_a_file_is_edited_and_started_by_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    registry.write_new("mine", tmp_path)
+    async with cluster().showing("h:gpu0", size=(120, 40)) as on:
+        await on.press(["colon", *"run mine.py:PRESET", "enter"], "mine.py:PRESET", "norms of")
+        await on.press(["ctrl+r"], then=lambda: on.link.asked)
+        place = f"{tmp_path}/mine.py:PRESET"
+        assert on.link.asked == [StartRun(0, place, (), cwd=str(tmp_path))]

@@ -216,7 +216,7 @@ class RunDialog(Modal[StartRun | None]):
             self._names = (preset, *self._names)  # of a file: its run is repeated
         self._editing = editing
         self._shown = preset if preset in self._names else self._names[0]
-        """The preset whose form is shown, or about to be."""
+        """The preset whose form is shown, or about to be, by the name that starts it."""
         self._forms = forms or {}
         self._form: Form | None = None
         self._helps: dict[str, Static] = {}
@@ -330,8 +330,7 @@ class RunDialog(Modal[StartRun | None]):
     def _command(self) -> str:
         if (form := self._form) is None:
             return ""
-        name, parameters = form.preset.name, form.parameters()
-        return headless_command(self._cluster, name, parameters, self._backend)
+        return headless_command(self._cluster, self._shown, form.parameters(), self._backend)
 
     async def choose(self, key: str) -> None:
         """Do what a choice below the form says."""
@@ -342,7 +341,7 @@ class RunDialog(Modal[StartRun | None]):
         """End with the run, unless something is wrong with it."""
         form = self._form
         if form is not None and not form.mistakes() and form.machine is not None:
-            self.dismiss(StartRun(0, form.preset.name, form.parameters(), self._backend))
+            self.dismiss(StartRun(0, self._shown, form.parameters(), self._backend))
         else:
             self.app.bell()
 
