@@ -33,7 +33,7 @@ def cluster(**options: Any) -> Still:
         ("remove no", "remove node-01 "),
         ("restart al", "restart all "),
         ("theme oka", "theme okabe-ito "),
-        ("screenshot some", "screenshot somewhere.svg "),
+        ("screenshot some", "screenshot somewhere/"),
         ("nonsense x", "nonsense x"),
     ],
 )
@@ -41,6 +41,7 @@ async def test_tab_completes_the_last_word_in_one_key(
     typed: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    Path("somewhere").mkdir()
     Path("somewhere.svg").touch()
     async with cluster().showing("h:gpu0", size=(100, 30)) as on:
         await on.press(["colon", *typed, "tab"], then=lambda: on.app.prompt.value == line)

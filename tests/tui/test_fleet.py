@@ -291,6 +291,20 @@ async def test_the_fleet_is_saved_as_csv_and_as_text_whole(
     assert "gpu39" in (tmp_path / "f.txt").read_text()
 
 
+async def test_a_view_is_saved_over_no_file_and_as_nothing_but_svg_text_or_csv(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("keep.csv").write_text("mine")
+    async with Still().showing("gpu0", size=(250, 24)) as on:
+        await on.press([*":screenshot keep.csv", "enter"], "keep.csv is there already")
+        for name in ("x.pdf", "x"):
+            await on.press([*f":screenshot {name}", "enter"], f"{name}: name a file that ends in")
+        await on.press([*":screenshot x.svg", "enter"], then=Path("x.svg").exists)
+    assert {path.name for path in tmp_path.iterdir()} == {"keep.csv", "x.svg"}
+    assert Path("keep.csv").read_text() == "mine"
+
+
 def test_a_worker_that_is_busy_at_nothing_is_no_idle_cell() -> None:
     busy = worker(0, state=WorkerState.BUSY, executing=1)
     (slot,) = slots_of(snapshot(host("h", device(0)), workers=(busy,)))

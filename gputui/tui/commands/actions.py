@@ -194,6 +194,10 @@ def _copy(app: Frame) -> None:
 
 def _screenshot(app: Frame, argument: str) -> None:
     path = Path(argument or f"gputui-{time.strftime('%Y%m%d-%H%M%S')}.svg").absolute()
+    if path.suffix not in (".svg", ".txt", ".csv"):
+        raise UsageError(f"{path}: name a file that ends in .svg, .txt or .csv")
+    if path.exists():
+        raise UsageError(f"{path} is there already; choose another name, or move it")
     view = app.view
     try:
         if path.suffix == ".txt":
@@ -374,7 +378,7 @@ COMMANDS = (
     Command("copy", "Copy what is under the cursor, or marked", _copy, "y", hint="copy"),
     Command(
         "screenshot", "Save the view: FILE.svg, FILE.txt or FILE.csv", _screenshot, "S", "[FILE]",
-        suggest=lambda _app, words: files(words[-1]),
+        suggest=lambda _app, words: [each for each in files(words[-1]) if each.endswith("/")],
     ),
     Command(
         "answer", "Answer questions put off before", lambda app: app.person.ask_again(), "A",
