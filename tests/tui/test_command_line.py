@@ -34,6 +34,7 @@ def cluster(**options: Any) -> Still:
         ("restart al", "restart all "),
         ("theme oka", "theme okabe-ito "),
         ("screenshot some", "screenshot somewhere/"),
+        ("exec ~no-such-user/x", "exec ~no-such-user/x"),
         ("nonsense x", "nonsense x"),
     ],
 )

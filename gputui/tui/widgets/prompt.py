@@ -60,7 +60,7 @@ def files(word: str, suffixes: tuple[str, ...] = ()) -> list[str]:
     base = folder + "/" if "/" in word else ""
     try:
         found = sorted(Path(base or ".").expanduser().iterdir())
-    except OSError:
+    except (OSError, RuntimeError):  # RuntimeError: there is no user of this name
         return []
     return [
         f"{base}{path.name}{'/' if path.is_dir() else ''}"
