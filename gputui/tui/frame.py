@@ -376,6 +376,8 @@ class Frame(App[int]):
 
     async def _carry_out(self, command: Command, argument: str) -> None:
         try:
+            if argument and not command.usage:
+                raise UsageError(f"nothing is written after it: {argument}")
             waiting = command.run(self._target(command), *([argument] if command.usage else []))
             if waiting is not None:
                 await waiting

@@ -143,3 +143,23 @@ async def test_a_preset_in_a_file_is_edited_and_started_by_its_place(
         await on.press(["ctrl+r"], then=lambda: on.link.asked)
         place = f"{tmp_path}/mine.py:PRESET"
         assert on.link.asked == [StartRun(0, place, (), cwd=str(tmp_path))]
+
+
+@pytest.mark.parametrize(
+    ("typed", "why"),
+    [
+        ("logs h:gpu7", "logs: no h:gpu7; did you mean h:gpu"),
+        ("logs h", "logs: no h; known: h:gpu0, h:gpu1"),
+        ("fleet noode-01", "fleet: no noode-01; did you mean node-01?"),
+        ("hosts x", "hosts: no x; known: h, node-01"),
+        ("tasks h", "tasks: no h; known: h:gpu0"),
+        ("runs x", "runs: no x"),
+        ("device gpu9", "device: no gpu9; did you mean h:gpu"),
+        ("users alice", "users: nothing is written after it: alice"),
+    ],
+)
+async def test_a_view_is_not_asked_for_what_there_is_not(typed: str, why: str) -> None:
+    async with cluster().showing("h:gpu0", size=(100, 30)) as on:
+        await on.press(["4"], "no lines yet")
+        await on.press(["colon", *typed, "enter"], why)
+        assert on.app.current == "logs"

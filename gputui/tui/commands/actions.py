@@ -3,7 +3,7 @@
 import csv
 import shlex
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,8 @@ from gputui.tui.widgets.prompt import files, fitting, last_word
 
 LINES_KEPT = 200
 """Lines typed after `:` that are remembered."""
+NAMELESS = ("events", "users")
+"""Views that cannot be asked for one of their rows by its name."""
 
 if TYPE_CHECKING:
     from gputui.presets import Preset
@@ -40,10 +42,26 @@ def workers(app: Frame, words: list[str]) -> Iterable[str]:
     return [*hosts(app, words), *(worker.name for worker in app.watched.workers)]
 
 
-def _visit(name: str, key: str) -> Command:
+def _known_in(view: str, app: Frame) -> list[str]:
+    """Return the names that a view can be asked for."""
+    watched, of_hosts = app.watched, [*hosts(app, [])]
+    slots = [slot.key for slot in watched.slots]
+    of_workers = [worker.name for worker in watched.workers]
+    known = {"hosts": of_hosts, "fleet": of_hosts + slots, "device": slots + of_workers}
+    known["logs"] = of_workers + [line.worker for line in watched.logs.lines]
+    known["runs"] = [run.id for run in watched.snapshot.runs]
+    return known.get(view, of_workers)
+
+
+def _visit(view: str, key: str) -> Command:
+    def visit(app: Frame, name: str = "") -> Awaitable[None]:
+        if name and name not in (known := _known_in(view, app)):
+            raise UsageError(no_such("", name, dict.fromkeys(known)))
+        return app.show_view(view, name)
+
     return Command(
-        name, f"Go to the {name} view", lambda app, item: app.show_view(name, item), key, "[NAME]",
-        at_once=True, suggest=workers,
+        view, f"Go to the {view} view", visit, key, "" if view in NAMELESS else "[NAME]",
+        at_once=True, suggest=lambda app, _words: _known_in(view, app),
     )  # fmt: skip
 
 

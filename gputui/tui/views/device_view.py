@@ -76,7 +76,8 @@ class DeviceView(Listing[DeviceProcess]):
         processes = min(MOST_PROCESSES, max(1, len(self._values))) + HEADING
         self.table.styles.height = processes + 1
         slot, (width, height) = self.slot, self.size
-        lines: list[Line] = [[(f"{fmt.safe(self._key)} is gone", "dim")]]
+        gone = f"{fmt.safe(self._key)} is gone" if self._key else "write a GPU: :device NAME"
+        lines: list[Line] = [[(gone, "dim")]]
         if slot is not None:
             room = height - processes - 1
             watched = self.screen_app.watched
@@ -96,9 +97,9 @@ class DeviceView(Listing[DeviceProcess]):
 
     def crumbs(self) -> Line:
         """Say where this is in the drill-down."""
-        host = fmt.safe(self.slot.host.name) if self.slot else ""
+        host = f"{fmt.safe(self.slot.host.name)} › " if self.slot else ""
         return [
-            (f"fleet › {host} › ", "dim"),
+            (f"fleet › {host}", "dim"),
             (fmt.safe(self._key), "title"),
             ("   enter: log   esc: back", "dim"),
         ]
