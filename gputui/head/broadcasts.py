@@ -93,11 +93,11 @@ class EventLog:
         self._happened = happened
         self._sequence = 0
 
-    def tell(self, severity: Severity, subject: str, kind: str, text: str) -> None:
+    def tell(self, severity: Severity, subject: str, kind: str, text: str, alarm: str = "") -> None:
         """Record an event now."""
         self._sequence += 1
         text = safe_lines(cut(text, EVENT_CHARS))
-        event = Event(self._sequence, time.time(), severity, subject, kind, text)
+        event = Event(self._sequence, time.time(), severity, subject, kind, text, alarm)
         size = EVENT_BYTES + len(f"{subject}{kind}{text}".encode("utf-8", "replace"))
         self._events.add(host_of(subject), size, event)
         logger.log(LEVELS[severity], "%s: %s: %s", subject, kind, text)

@@ -160,7 +160,7 @@ class RecentHistory:
 class AlarmWatch:
     """Compares the alarms of now with those that were recorded."""
 
-    def __init__(self, tell: Callable[[Severity, str, str, str], None]) -> None:
+    def __init__(self, tell: Callable[[Severity, str, str, str, AlarmKind], None]) -> None:
         self._tell = tell
         self._alarms = Alarms()
         self._recorded: set[tuple[str, AlarmKind]] = set()
@@ -173,10 +173,11 @@ class AlarmWatch:
         for subject, kind in sorted(raised - self._recorded):
             if kind not in RECORDED_ELSEWHERE:
                 severity = Severity.ERROR if kind in SERIOUS else Severity.WARNING
-                self._tell(severity, subject, "alarm", described(kind, slots.get(subject)))
+                text = described(kind, slots.get(subject))
+                self._tell(severity, subject, "alarm", text, kind)
         for subject, kind in sorted(self._recorded - raised):
             if kind not in RECORDED_ELSEWHERE:
-                self._tell(Severity.INFO, subject, "recovered", f"no longer: {kind}")
+                self._tell(Severity.INFO, subject, "recovered", f"no longer: {kind}", kind)
         self._recorded = raised
 
 

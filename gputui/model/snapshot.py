@@ -308,6 +308,8 @@ class Event:
     kind: Name
     """A past participle or a state: connected, crashed, retired, scaled, alarm."""
     text: Text
+    alarm: Name = ""
+    """The `AlarmKind` that is raised or no longer so; "" of anything else."""
 
 
 @dataclass(frozen=True, slots=True)

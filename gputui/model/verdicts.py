@@ -75,11 +75,11 @@ class Evidence:
     def hanging(self) -> dict[str, float]:
         """GPU → for how many seconds it has looked busy at idle power, by that alarm's events."""
         found: dict[str, float] = {}
-        for event in self.events:
-            if event.kind == "alarm" and event.text.startswith(AlarmKind.HANGS):
+        for event in (each for each in self.events if each.alarm == AlarmKind.HANGS):
+            if event.kind == "alarm":
                 since = event.at - RAISED_AFTER_S[AlarmKind.HANGS]
                 found[event.subject] = self.snapshot.taken_at - since
-            elif event.kind == "recovered" and event.text.endswith(AlarmKind.HANGS):
+            else:
                 found.pop(event.subject, None)
         return found
 

@@ -17,7 +17,7 @@ from gputui.model.snapshot import Event, Severity, Snapshot, WorkerState
 from gputui.model.verdicts import Evidence, verdicts
 from tests.tui.build import EPOCH, device, host, snapshot, worker
 
-CALM = (Severity.INFO, "h:gpu0", "recovered", "no longer: busy at idle power")
+CALM = (Severity.INFO, "h:gpu0", "recovered", "it works again", AlarmKind.HANGS)
 
 
 def look(seconds: range, seen: Snapshot, watch: AlarmWatch) -> None:
@@ -25,7 +25,7 @@ def look(seconds: range, seen: Snapshot, watch: AlarmWatch) -> None:
         watch.look(replace(seen, taken_at=EPOCH + second))
 
 
-Told = list[tuple[Severity, str, str, str]]
+Told = list[tuple[Severity, str, str, str, AlarmKind]]
 
 
 def watching() -> tuple[Told, AlarmWatch]:
@@ -37,9 +37,10 @@ def test_an_alarm_is_told_once_and_its_end_once() -> None:
     told, watch = watching()
     hot = snapshot(host("h", device(throttle_reasons=("thermal",))), workers=(worker(),))
     look(range(0, 20, 2), hot, watch)
-    assert told == [(Severity.WARNING, "h:gpu0", "alarm", "throttled: thermal")]
+    kind = AlarmKind.THROTTLED
+    assert told == [(Severity.WARNING, "h:gpu0", "alarm", "throttled: thermal", kind)]
     look(range(20, 40, 2), snapshot(host("h", device()), workers=(worker(),)), watch)
-    assert told[1:] == [(Severity.INFO, "h:gpu0", "recovered", "no longer: throttled")]
+    assert told[1:] == [(Severity.INFO, "h:gpu0", "recovered", "no longer: throttled", kind)]
 
 
 def test_a_condition_that_comes_and_goes_is_told_of_once() -> None:
@@ -73,7 +74,7 @@ def test_a_silent_worker_is_an_alarm_with_its_reason_though_its_device_is_read()
     silent = worker(state=WorkerState.SILENT, reason="no heartbeat for 7 s", silent_for_s=7.0)
     look(range(0, 2, 2), snapshot(host("h", device()), workers=(silent,)), watch)
     text = "worker silent: h:gpu0: no heartbeat for 7 s"
-    assert told == [(Severity.ERROR, "h:gpu0", "alarm", text)]
+    assert told == [(Severity.ERROR, "h:gpu0", "alarm", text, AlarmKind.WORKER_SILENT)]
 
 
 def test_a_gpu_that_is_busy_at_idle_power_for_a_minute_is_told_of_and_why_names_it() -> None:
@@ -83,7 +84,8 @@ def test_a_gpu_that_is_busy_at_idle_power_for_a_minute_is_told_of_and_why_names_
     look(range(0, 60, 2), seen, watch)
     assert told == []
     look(range(60, 64, 2), seen, watch)
-    assert told == [(Severity.ERROR, "h:gpu0", "alarm", "busy at idle power: 100 W, 100 %")]
+    text = "busy at idle power: 100 W, 100 %"
+    assert told == [(Severity.ERROR, "h:gpu0", "alarm", text, AlarmKind.HANGS)]
     events = [Event(1, EPOCH + 60, *told[0])]
     now = replace(seen, taken_at=EPOCH + 300)
     (verdict,) = verdicts(Evidence(now, (), ExaminedScheduler(), tuple(events)))
@@ -96,7 +98,7 @@ def test_an_xid_is_told_of_in_nvidias_words_for_ten_minutes_and_why_names_it() -
     told, watch = watching()
     hit = snapshot(host("h", device(xid=79, xid_at=EPOCH)), workers=(worker(),))
     look(range(0, 700, 100), hit, watch)
-    said = [(severity, text) for severity, _, _, text in told]
+    said = [(severity, text) for severity, _, _, text, _ in told]
     assert said == [
         (Severity.ERROR, "Xid: 79, GPU has fallen off the bus"),
         (Severity.INFO, "no longer: Xid"),
