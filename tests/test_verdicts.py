@@ -40,6 +40,12 @@ def test_tasks_that_wait_for_a_silent_host_are_counted_and_the_host_is_named() -
     assert found[0].evidence == ("host far is silent: no message for 7 s",)
 
 
+def test_a_silent_worker_whose_results_nobody_waits_for_is_named_with_its_tasks() -> None:
+    lost = worker(state=WorkerState.SILENT, executing=1)
+    found = seen(snapshot(host("h", device()), workers=(lost,)))
+    assert "h:gpu0 has 1 task and does not answer" in [each.text for each in found]
+
+
 def test_a_driver_that_does_not_answer_is_named_before_the_worker_that_waits_for_it() -> None:
     on = snapshot(host("h", device(stale=True)), workers=(worker(),))
     waits = examined(state="D", answered=False, wait_channel="nvidia_ioctl")
@@ -73,7 +79,7 @@ def test_a_healthy_cluster_that_works_is_accused_of_nothing(percent: float | Non
     on = replace(snapshot(host("h", device()), workers=(at_work,)), groups=(group,))
     computes = ThreadStack("Dask-0", ("mine.py:3 f",), "f-1")
     (verdict,) = seen(on, examined(threads=(LOOP, computes)), memory_stall_percent=percent)
-    assert verdict.text == "nothing is stuck: 1 of 3 tasks run on 1 workers"
+    assert verdict.text == "nothing is stuck: 1 of 3 tasks run on 1 worker"
 
 
 def task(*frames: str, waits: str = "") -> ThreadStack:
