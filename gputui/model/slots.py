@@ -104,7 +104,7 @@ def slots_of(snapshot: Snapshot) -> list[Slot]:
             workers = tuple(on_device.pop(device.uuid, ()))
             key = f"{host.name}:{device.short_name}"
             slots.append(Slot(key, host, device, workers, _state(host, device, workers)))
-        for worker in _without_device(on_device, host):
+        for worker in _without_device(on_device):
             state = _state(host, None, (worker,))
             slots.append(Slot(worker.name, host, None, (worker,), state))
     return slots
@@ -115,9 +115,7 @@ def on_gpus(slots: Collection[Slot]) -> bool:
     return not slots or any(slot.device is not None for slot in slots)
 
 
-def _without_device(
-    on_device: dict[str | None, list[WorkerStatus]], host: HostStatus
-) -> list[WorkerStatus]:
+def _without_device(on_device: dict[str | None, list[WorkerStatus]]) -> list[WorkerStatus]:
     """Return the workers whose device is not among the host's: CPU workers, or no NVML.
 
     By number, not as they came: one that was started again stays where it was.
