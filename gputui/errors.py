@@ -12,8 +12,10 @@ GputuiError
  |         +-- OtherVersionError  its head has another protocol version
  |    +-- FolderError      this user has no folder for sockets, packs or claims
  +-- RunError              the computation failed (exit 1)
- +-- ProtocolError         a line on a link that is not a message of this version
+ |    +-- RunCancelledError  it was cancelled (gputui.presets.job)
+ +-- ProtocolError         a line on a channel that is not a message of this version
  +-- DevicesError          the GPUs of a host cannot be seen: why, and the hint
+      +-- DeviceLostError  one is gone until it is reset (gputui.agent.gpu.nvml)
 """
 
 from enum import IntEnum

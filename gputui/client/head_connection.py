@@ -84,8 +84,8 @@ class HeadConnection(contextlib.AbstractAsyncContextManager["HeadConnection"]):
     ) -> Self:
         """Attach to the head behind a socket.
 
-        `frontend` is screen, run, python or command; `compressed` is whether to compress what the
-        head sends. Raises HeadError when there is no head, or one of another version.
+        `frontend` is screen, run, program, python or command; `compressed` is whether to compress
+        what the head sends. Raises HeadError when there is no head, or one of another version.
         """
         socket_path = str(head)
         try:

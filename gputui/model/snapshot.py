@@ -317,7 +317,7 @@ class Session:
     """An attached frontend, and where it is, for other users to see."""
 
     frontend: Name
-    """screen, run, python or command."""
+    """screen, run, program, python or command."""
     pid: Pid = 0
     user: Name = ""
     terminal: Line = ""

@@ -19,7 +19,7 @@ PIECE_BYTES = 32768
 DRAFT_S = 3600.0
 """A draft of the pack that is older was left by a loader that was killed."""
 KEPT_S = 30 * 86400.0
-"""Every start touches its pack, and every agent its own once a day."""
+"""Every start touches its pack, and every agent its own for as long as it runs."""
 FITS = """import sys
 def fit(wanted, packages):
     if not sys.version.startswith(wanted):
