@@ -25,6 +25,7 @@ from pathlib import Path
 
 from gputui.agent.gpu.processes import user_name
 from gputui.errors import FolderError
+from gputui.model.bounds import LAST_MOMENT
 from gputui.model.plain_text import cut, safe
 from gputui.model.readings import Claim, Note, Ticket
 from gputui.process import procfs
@@ -373,7 +374,10 @@ def _claim(holder: tuple[int | None, int | None], note: object) -> Claim:
     pid, uid = holder
     said = note if isinstance(note, dict) else {}
     since, until, idle_since = (
-        float(each) if isinstance(each := said.get(name), int | float) else None
+        # A number of hundreds of digits, which JSON may have, is no float.
+        float(each)
+        if isinstance(each := said.get(name), int | float) and 0 <= each <= LAST_MOMENT
+        else None
         for name in ("since", "until", "idle_since")
     )
     text, person = (

@@ -205,14 +205,18 @@ def test_a_note_counts_of_a_holder_in_a_namespace_of_pids_below(folder: Path) ->
 
 
 @pytest.mark.parametrize(
-    "text", ["[1]", '{"text": "\\u001b[2J", "until": "soon"}', "[" * 4000, "\0"]
+    "text",
+    [
+        *("[1]", '{"pid": PID, "text": "\\u001b[2J", "until": "soon"}', "[" * 4000, "\0"),
+        f'{{"pid": PID, "since": 1{"0" * 400}, "until": NaN, "idle_since": -1}}',
+    ],
 )
 def test_a_note_may_say_anything(folder: Path, start: Start, text: str) -> None:
     alice = start(ALICE)
     alice.claim(GPUS[:1], TEXT)
     note = folder / f"{GPUS[0]}.{ALICE}.note"
     note.unlink()
-    note.write_text(text)
+    note.write_text(text.replace("PID", str(alice.pid)))
     os.chown(note, ALICE, ALICE)
     assert seen(folder)[GPUS[0]].note in (Note(), Note("␛[2J"))
 
@@ -307,6 +311,12 @@ def test_who_waits_comes_in_order_and_the_dead_leave_the_line(folder: Path, star
     carol.leave_line()
     bob.signal(signal.SIGCONT)
     assert [each.holder.user for each in Claims(folder).tickets()] == [str(BOB)]
+
+
+def test_a_ticket_may_say_any_number(folder: Path, start: Start) -> None:
+    alice = start(ALICE)
+    alice.wait_in_line(GPUS, 1, Note(since=10**400))  # type: ignore[arg-type]
+    assert [each.holder.note for each in Claims(folder).tickets()] == [Note()]
 
 
 def test_a_ticket_for_other_gpus_is_not_ahead(start: Start) -> None:
