@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from gputui.errors import ClusterError
@@ -63,7 +63,7 @@ class HostClaims:
     async def _ask(self, order: ClaimGpus | StandInLine) -> Claimed:
         claimed = None if self.lost else await self._ask_agent(order, CLAIMED_S)
         if claimed is None:
-            return Claimed(0, error=self.lost or f"the agent of {self.name} does not answer")
+            return Claimed(0, error=self.lost or "its agent does not answer")
         return replace(claimed, request=0)
 
     def release(self, uuids: Collection[str]) -> None:
@@ -83,9 +83,13 @@ Picked = list[tuple[HostClaims, tuple[DeviceReading, ...]]]
 """GPUs to claim, by host."""
 
 
-def pick_free(hosts: Sequence[HostClaims], wanted: Wanted) -> Picked:
+def pick_free(hosts: Sequence[HostClaims], wanted: Wanted, without: Collection[str] = ()) -> Picked:
     """Return GPUs that are free, of as few hosts as possible; [] where there are too few."""
-    free = _fitting(hosts, wanted, _will_do)
+
+    def fits(device: DeviceReading, wanted: Wanted) -> bool:
+        return device.uuid not in without and _will_do(device, wanted)
+
+    free = _fitting(hosts, wanted, fits)
     if not wanted.count:
         return free if _sum(free) == _number(hosts, wanted) else []
     if enough := [each for each in free if len(each[1]) >= wanted.count]:
@@ -153,14 +157,15 @@ async def hold(
                 if stood.error:
                     waiting(f"{host.name}: no place in the line: {stood.error}")
         while True:
-            picked = sorted(pick_free(hosts, wanted), key=lambda each: each[0].name)
-            refused = await _claim_all(picked, note)
-            if picked and refused is None:
+            picked, refused = await _claim_free(hosts, wanted, note)
+            if picked:
                 return picked
+            why = _why_not(hosts, wanted, refused)
             if time.monotonic() > until:
-                hint = "" if wanted.wait_s else f"\n  {STAND}"
-                raise ClusterError(_why_not(hosts, wanted, refused or GRANTED) + hint)
-            waiting(_why_not(hosts, wanted, refused or GRANTED))
+                able = [each for each in hosts if not refused.get(each.name, GRANTED).error]
+                in_vain = wanted.wait_s or count > _sum(_fitting(able, wanted, _could_do))
+                raise ClusterError(why if in_vain else f"{why}\n  {STAND}")
+            waiting(why)
             await asyncio.sleep(LOOK_S * (0.5 + random.random()))
     finally:
         if wanted.wait_s:
@@ -168,17 +173,30 @@ async def hold(
                 host.leave_line()
 
 
-async def _claim_all(picked: Picked, note: Note) -> Claimed | None:
-    """Claim the chosen GPUs; if one host refuses or is late, release them all and say why."""
-    with contextlib.ExitStack() as undo:
-        for host, devices in picked:
-            uuids = [device.uuid for device in devices]
-            undo.callback(host.release, uuids)  # the agent may claim them without an answer
-            claimed = await host.claim(uuids, note)
-            if claimed != GRANTED:
-                return claimed
-        undo.pop_all()
-    return None
+async def _claim_free(
+    hosts: Sequence[HostClaims], wanted: Wanted, note: Note
+) -> tuple[Picked, dict[str, Claimed]]:
+    """Claim free GPUs, others in place of those that are refused, until no others fit.
+
+    Returns them, or [] and what each host answered that refused any.
+    """
+    refused, without = dict[str, Claimed](), set[str]()
+    while picked := pick_free(hosts, wanted, without):
+        picked.sort(key=lambda each: each[0].name)
+        with contextlib.ExitStack() as undo:
+            for host, devices in picked:
+                uuids = {device.uuid for device in devices}
+                undo.callback(host.release, uuids)  # the agent may claim them without an answer
+                claimed = await host.claim(uuids, note)
+                if claimed != GRANTED:
+                    refused[host.name] = claimed
+                    without |= uuids & {*claimed.held} or uuids
+                    without |= {each.uuid for each in host.devices if claimed.error or each.waiting}
+                    break
+            else:
+                undo.pop_all()
+                return picked, {}
+    return [], refused
 
 
 def _asked(count: int, wanted: Wanted) -> str:
@@ -192,15 +210,23 @@ def _asked(count: int, wanted: Wanted) -> str:
     return f"{count} asked for" + (f" ({', '.join(terms)})" if terms else "")
 
 
-def _why_not(hosts: Sequence[HostClaims], wanted: Wanted, refused: Claimed) -> str:
+def _why_not(hosts: Sequence[HostClaims], wanted: Wanted, refused: Mapping[str, Claimed]) -> str:
     """Describe why GPUs cannot be had now."""
-    if refused.error:
-        return refused.error
-    if refused.ahead:
-        return f"{', '.join(refused.ahead)} waited first"
-    if refused.held:
-        return "somebody else took free GPUs first"
-    asked, free = _asked(_number(hosts, wanted), wanted), _sum(_fitting(hosts, wanted, _will_do))
-    lines = [f"too few free GPUs: {asked}, {free} free"]
-    devices = [(host.name, device) for host in hosts for device in host.devices]
-    return "\n".join(lines + queue_lines(devices, time.time()))
+    lines = [f"{name}: {_refusal(each)}" for name, each in refused.items()]
+    others = [host for host in hosts if host.name not in refused]
+    if others and all(each.error for each in refused.values()):
+        free = _sum(_fitting(others, wanted, _will_do))
+        lines += [f"too few free GPUs: {_asked(_number(hosts, wanted), wanted)}, {free} free"]
+        devices = [(host.name, device) for host in others for device in host.devices]
+        lines += queue_lines(devices, time.time())
+    return "\n".join(lines)
+
+
+def _refusal(claimed: Claimed) -> str:
+    """Describe why a host refused a claim.
+
+    >>> _refusal(Claimed(0, ahead=("alice", "bob"))), _refusal(Claimed(0, held=("GPU-0",)))
+    ('alice, bob waited first', 'somebody else took free GPUs first')
+    """
+    waited = f"{', '.join(claimed.ahead)} waited first" if claimed.ahead else ""
+    return claimed.error or waited or "somebody else took free GPUs first"

@@ -46,8 +46,8 @@ class Box:
 
         def read() -> None:
             mine = held.claims
-            seen, tickets = mine.seen(self.uuids), mine.tickets()
-            before = [each for each in tickets if each.name < mine.ticket]
+            seen, tickets = (mine.seen(self.uuids), mine.tickets()) if mine else ({}, ())
+            before = [each for each in tickets if mine and each.name < mine.ticket]
             claims.devices = tuple(
                 DeviceReading(
                     uuid,
@@ -72,7 +72,7 @@ def boxes(tmp_path: Path) -> Iterator[list[Box]]:
 async def test_a_claim_that_is_granted_too_late_is_released(boxes: list[Box]) -> None:
     boxes[1].is_late = True
     (first, _), (second, read) = (box.agent(Host(box.name)) for box in boxes)
-    with pytest.raises(ClusterError, match="the agent of b does not answer"):
+    with pytest.raises(ClusterError, match="b: its agent does not answer"):
         await hold([first, second], Wanted(4), Note("training"))
     read()
     assert not any(device.claim for device in second.devices)
@@ -213,6 +213,41 @@ async def test_only_gpus_that_would_do_count_as_free(boxes: list[Box]) -> None:
     await asyncio.sleep(0)
     with pytest.raises(ClusterError, match=r"4 asked for \(2 of each host\), 2 free"):
         await person.hold(Wanted(4, per_host=2))
+
+
+async def test_who_does_not_wait_leaves_gpus_of_one_host_to_who_waits_and_has_others(
+    boxes: list[Box],
+) -> None:
+    holder, waiter, person = Person(boxes[:1]), Person(boxes[:1]), Person(boxes)
+    await holder.hold(Wanted(1))
+    waits = asyncio.create_task(waiter.hold(Wanted(2, wait_s=60.0)))
+    while not waiter.said:
+        await asyncio.sleep(0.05)
+    assert await person.hold(Wanted(1)) == boxes[1].uuids[:1]
+    assert await person.hold(Wanted(1, wait_s=60.0)) == boxes[1].uuids[1:]
+    with pytest.raises(ClusterError, match=r"^a: root waited first\n  add --wait 2h to stand"):
+        await Person(boxes).hold(Wanted(1))
+    waits.cancel()
+
+
+async def test_a_host_whose_claims_fail_is_named_and_the_others_give_theirs(
+    boxes: list[Box],
+) -> None:
+    boxes[0].folder.chmod(0o700)
+    why = f"^a: claims: {boxes[0].folder} has mode 700, not 1777"
+    holder, person = Person(boxes), Person(boxes)
+    with pytest.raises(ClusterError, match=f"{why}\n.* 4 asked for, 2 free$"):
+        await person.hold(Wanted(4))
+    assert await holder.hold(Wanted(1)) == boxes[1].uuids[:1]
+    with pytest.raises(ClusterError, match=f"{why}\n.* 2 asked for, 1 free\n.*\n  add --wait 2h"):
+        await person.hold(Wanted(2))
+
+
+async def test_gpus_that_others_took_a_moment_ago_leave_the_rest(boxes: list[Box]) -> None:
+    people = [Person(boxes) for _ in range(4)]  # who do not look again
+    picked = [await hold(each.hosts, Wanted(1), Note()) for each in people]
+    held = {device.uuid for some in picked for _, devices in some for device in devices}
+    assert held == {*boxes[0].uuids, *boxes[1].uuids}
 
 
 async def test_an_answer_of_an_agent_that_is_lost_releases_the_others(boxes: list[Box]) -> None:
