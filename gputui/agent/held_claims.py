@@ -79,8 +79,8 @@ class HeldClaims:
         return Claimed(order.request)
 
     def _claim(self, claims: Claims, uuids: Collection[str], note: Note) -> tuple[str, ...]:
-        """Claim GPUs as the head asks; return those that somebody else holds."""
-        held = claims.claim(uuids, note)
+        """Claim GPUs as the head asks; return those that are held, by its own workers, too."""
+        held = tuple((self._asked | claims.held).intersection(uuids)) or claims.claim(uuids, note)
         if not held:
             self._asked.update(uuids)
             self._notes.update(dict.fromkeys(uuids, note))
@@ -111,8 +111,9 @@ class HeldClaims:
         self._send(ProcessEnded(pid))
 
     def _release(self, claims: Claims, uuids: Collection[str]) -> None:
-        self._asked.difference_update(uuids)
-        claims.release(uuids)
+        asked = self._asked.intersection(uuids)
+        self._asked -= asked
+        claims.release(asked)
 
     def follow(self, devices: Collection[str]) -> None:
         """Claim the GPUs of the workers as far as nobody else has them, and release the others.

@@ -10,11 +10,13 @@ from dataclasses import replace
 from gputui.errors import ClusterError
 from gputui.model.hosts import Host
 from gputui.model.readings import DeviceReading, Note, Wanted, is_free, queue_lines
+from gputui.process.background import within
 from gputui.protocol.agent import Claimed, ClaimGpus, EndClaims, ReleaseGpus, StandInLine, ToAgent
 
 LOOK_S = 0.5
 """How often one who waits looks for free GPUs."""
 STAND = "add --wait 2h to stand in line"
+BEFORE = "another run of this cluster waited first"
 GRANTED = Claimed(0)
 CLAIMED_S = 10.0
 """How long an agent may take to answer a claim."""
@@ -39,6 +41,10 @@ class HostClaims:
         """Why the agent is gone; "" while it runs."""
         self.over = False
         """Whether the process has ended that GPUs were claimed for."""
+        self.taken: set[str] = set()
+        """UUIDs that were claimed, or are being claimed; readings show that a moment later."""
+        self.line = asyncio.Lock()
+        """Held by who waits: the agent has one ticket, so the next one's would replace it."""
         self._send, self._ask_agent = send, ask
 
     async def claim_for(self, pid: int, note: Note) -> tuple[DeviceReading, ...]:
@@ -58,6 +64,7 @@ class HostClaims:
 
     async def claim(self, uuids: Collection[str], note: Note, pid: int | None = None) -> Claimed:
         """Claim all of these or none; with `pid`, until that process ends."""
+        self.taken.update(uuids)
         return await self._ask(ClaimGpus(0, tuple(uuids), note, pid))
 
     async def _ask(self, order: ClaimGpus | StandInLine) -> Claimed:
@@ -68,6 +75,7 @@ class HostClaims:
 
     def release(self, uuids: Collection[str]) -> None:
         """End claims."""
+        self.taken.difference_update(uuids)
         self._send(ReleaseGpus(0, tuple(uuids)))
 
     async def stand_in_line(self, uuids: Collection[str], gpus: int, note: Note) -> Claimed:
@@ -85,11 +93,7 @@ Picked = list[tuple[HostClaims, tuple[DeviceReading, ...]]]
 
 def pick_free(hosts: Sequence[HostClaims], wanted: Wanted, without: Collection[str] = ()) -> Picked:
     """Return GPUs that are free, of as few hosts as possible; [] where there are too few."""
-
-    def fits(device: DeviceReading, wanted: Wanted) -> bool:
-        return device.uuid not in without and _will_do(device, wanted)
-
-    free = _fitting(hosts, wanted, fits)
+    free = _free(hosts, wanted, without)
     if not wanted.count:
         return free if _sum(free) == _number(hosts, wanted) else []
     if enough := [each for each in free if len(each[1]) >= wanted.count]:
@@ -101,6 +105,16 @@ def pick_free(hosts: Sequence[HostClaims], wanted: Wanted, without: Collection[s
             picked.append((host, devices[:left]))
             left -= len(devices[:left])
     return [] if left else picked
+
+
+def _free(hosts: Sequence[HostClaims], wanted: Wanted, without: Collection[str] = ()) -> Picked:
+    """Return those of each host's GPUs that are free, and not this cluster's already."""
+    taken = {*without, *(uuid for host in hosts for uuid in host.taken)}
+
+    def fits(device: DeviceReading, wanted: Wanted) -> bool:
+        return device.uuid not in taken and _will_do(device, wanted)
+
+    return _fitting(hosts, wanted, fits)
 
 
 def _fitting(
@@ -149,9 +163,16 @@ async def hold(
     if count > (there := _sum(_fitting(hosts, wanted, _could_do))):
         raise ClusterError(f"too few GPUs: {_asked(count, wanted)}, {there} on these hosts")
     until = time.monotonic() + wanted.wait_s
-    in_order = sorted(hosts, key=lambda host: host.name)
-    try:
-        for host in in_order if wanted.wait_s else ():
+    async with contextlib.AsyncExitStack() as lines:
+        in_order = sorted(hosts, key=lambda host: host.name) if wanted.wait_s else []
+        for host in in_order:
+            if host.line.locked():
+                waiting(f"{host.name}: {BEFORE}")
+            turn = lines.enter_async_context(host.line)
+            if not await within(until - time.monotonic(), turn):
+                raise ClusterError(f"{host.name}: {BEFORE}")
+        for host in in_order:
+            lines.callback(host.leave_line)
             if uuids := [device.uuid for device in host.devices]:
                 stood = await host.stand_in_line(uuids, min(count, host.most or count), note)
                 if stood.error:
@@ -167,10 +188,6 @@ async def hold(
                 raise ClusterError(why if in_vain else f"{why}\n  {STAND}")
             waiting(why)
             await asyncio.sleep(LOOK_S * (0.5 + random.random()))
-    finally:
-        if wanted.wait_s:
-            for host in hosts:
-                host.leave_line()
 
 
 async def _claim_free(
@@ -215,7 +232,7 @@ def _why_not(hosts: Sequence[HostClaims], wanted: Wanted, refused: Mapping[str, 
     lines = [f"{name}: {_refusal(each)}" for name, each in refused.items()]
     others = [host for host in hosts if host.name not in refused]
     if others and all(each.error for each in refused.values()):
-        free = _sum(_fitting(others, wanted, _will_do))
+        free = _sum(_free(others, wanted))
         lines += [f"too few free GPUs: {_asked(_number(hosts, wanted), wanted)}, {free} free"]
         devices = [(host.name, device) for host in others for device in host.devices]
         lines += queue_lines(devices, time.time())

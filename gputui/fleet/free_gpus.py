@@ -61,7 +61,7 @@ class FreeGpus:
         """Claim what is missing, after a host came, changed, was lost or removed."""
         gone = host.lease_over or host.name not in self._hosts
         if gone or host.state is HostState.FAILED:
-            self._taken.pop(host.name, None)
+            host.claims.release(self._taken.pop(host.name, ()))
         if self._concerns(host.host):
             self.under_way = True
             self._woken.set()

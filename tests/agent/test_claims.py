@@ -24,7 +24,7 @@ from gputui.agent.held_claims import HeldClaims
 from gputui.errors import FolderError
 from gputui.model.readings import Claim, Note
 from gputui.process import procfs
-from gputui.protocol.agent import ClaimGpus, Configure
+from gputui.protocol.agent import ClaimGpus, Configure, ReleaseGpus
 from tests.system.conftest import wait_until
 
 ALICE, BOB, CAROL = 61001, 61002, 61003
@@ -240,6 +240,16 @@ async def test_a_claim_for_a_process_that_fails_leaves_no_descriptor(folder: Pat
     answer = held.carry_out(ClaimGpus(1, GPUS[:1], TEXT, os.getpid()))
     assert "Too many levels" in answer.error
     assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+
+
+def test_an_agent_gives_no_gpu_twice_and_none_of_its_workers(folder: Path) -> None:
+    held = HeldClaims({"GPUTUI_CLAIMS": str(folder)}, Configure("c", "h", 60.0, 1.0, ()), {}, print)
+    held.follow(GPUS[:1])
+    assert held.carry_out(ClaimGpus(1, GPUS[1:2], TEXT)).held == ()
+    for uuid in GPUS[:2]:
+        assert held.carry_out(ClaimGpus(1, (uuid, GPUS[2]), TEXT)).held == (uuid,)
+    held.carry_out(ReleaseGpus(1, (GPUS[0], GPUS[2])))
+    assert set(seen(folder)) == {*GPUS[:2]}
 
 
 def test_a_lock_file_that_is_removed_is_locked_again(folder: Path, start: Start) -> None:

@@ -142,6 +142,29 @@ async def test_two_who_wait_for_all_of_two_hosts_get_them_one_after_the_other(
     assert time.monotonic() - freed < 2.5
 
 
+async def test_two_runs_of_one_cluster_get_other_gpus(boxes: list[Box]) -> None:
+    hosts = Person(boxes[:1]).hosts  # that look no more
+    runs = await asyncio.gather(*(hold(hosts, Wanted(1), Note()) for _ in range(2)))
+    held = [device.uuid for picked in runs for _, devices in picked for device in devices]
+    assert sorted(held) == boxes[0].uuids
+    with pytest.raises(ClusterError, match="too few free GPUs: 1 asked for, 0 free"):
+        await hold(hosts, Wanted(1), Note())
+
+
+async def test_two_runs_of_one_cluster_wait_one_after_the_other(boxes: list[Box]) -> None:
+    holder, person = Person(boxes), Person(boxes)
+    held = await holder.hold(ALL)
+    runs = [asyncio.create_task(person.hold(replace(ALL, count=2))) for _ in range(2)]
+    while "a: another run of this cluster waited first" not in person.said:
+        await asyncio.sleep(0.05)
+    with pytest.raises(ClusterError, match="another run of this cluster waited first"):
+        await person.hold(replace(ALL, wait_s=0.5))
+    assert [len(list(box.folder.glob("ticket-*"))) for box in boxes] == [1, 1]
+    holder.release(held)
+    both = await asyncio.wait_for(asyncio.gather(*runs), 20)
+    assert sorted(both) == [boxes[0].uuids, boxes[1].uuids]
+
+
 async def test_who_waits_hears_who_has_the_gpus_and_who_comes_first(boxes: list[Box]) -> None:
     holder, first, second = (Person(boxes) for _ in range(3))
     held = await holder.hold(Wanted(3))

@@ -155,6 +155,22 @@ def test_a_program_on_a_running_cluster_starts_in_the_folder_of_its_command(
 
 
 @pytest.mark.slow
+def test_programs_of_one_cluster_get_other_gpus_than_its_workers_and_each_other(
+    gputui: Command,
+) -> None:
+    gputui.ok("up", "--name", "lab", "--workers", "1")
+    words = ("--attach", "lab", "--exec", "--quiet", "--", "sh", "-c")
+    programs = [gputui.start(*words, "echo $CUDA_VISIBLE_DEVICES; sleep 60") for _ in range(3)]
+    assert sorted(each.stdout.readline() for each in programs if each.stdout) == [
+        "1\n",
+        "2\n",
+        "3\n",
+    ]
+    done = gputui(*words, "true")
+    assert done.returncode == 3 and "1 asked for (1 of each host), 0 free" in done.stderr
+
+
+@pytest.mark.slow
 def test_a_terminal_is_passed_through(gputui: Command) -> None:
     code = "import os; print(os.isatty(0)); print(input('name? ')[::-1])"
     terminal = gputui.open("--exec", "--tty", "--quiet", "--", sys.executable, "-c", code)
