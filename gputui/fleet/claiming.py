@@ -64,8 +64,16 @@ class HostClaims:
 
     async def claim(self, uuids: Collection[str], note: Note, pid: int | None = None) -> Claimed:
         """Claim all of these or none; with `pid`, until that process ends."""
+        if held := self.taken.intersection(uuids):
+            return Claimed(0, tuple(held))
         self.taken.update(uuids)
-        return await self._ask(ClaimGpus(0, tuple(uuids), note, pid))
+        claimed = None
+        try:
+            claimed = await self._ask(ClaimGpus(0, tuple(uuids), note, pid))
+        finally:
+            if claimed != GRANTED:
+                self.release(uuids)  # the agent may claim them without an answer
+        return claimed
 
     async def _ask(self, order: ClaimGpus | StandInLine) -> Claimed:
         claimed = None if self.lost else await self._ask_agent(order, CLAIMED_S)
@@ -203,13 +211,13 @@ async def _claim_free(
         with contextlib.ExitStack() as undo:
             for host, devices in picked:
                 uuids = {device.uuid for device in devices}
-                undo.callback(host.release, uuids)  # the agent may claim them without an answer
                 claimed = await host.claim(uuids, note)
                 if claimed != GRANTED:
                     refused[host.name] = claimed
                     without |= uuids & {*claimed.held} or uuids
                     without |= {each.uuid for each in host.devices if claimed.error or each.waiting}
                     break
+                undo.callback(host.release, uuids)
             else:
                 undo.pop_all()
                 return picked, {}

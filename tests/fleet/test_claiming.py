@@ -94,6 +94,21 @@ async def test_who_gives_up_while_an_agent_answers_holds_nothing(boxes: list[Box
     assert not any(device.claim for device in (*first.devices, *second.devices))
 
 
+async def test_who_is_refused_releases_nothing_that_another_run_of_the_cluster_has(
+    boxes: list[Box],
+) -> None:
+    boxes[0].answering_s = 0.1
+    (first, _), (second, read) = (box.agent(Host(box.name)) for box in boxes)
+    all_four = asyncio.create_task(hold([first, second], Wanted(4), Note("training")))
+    await asyncio.sleep(0)
+    ((_, devices),) = await hold([first, second], Wanted(2), Note("training"))
+    with pytest.raises(ClusterError, match="somebody else took free GPUs"):
+        await all_four
+    read()
+    assert {device.uuid for device in devices} == {each.uuid for each in second.devices}
+    assert all(device.claim for device in second.devices)
+
+
 class Person:
     """Somebody whose head reaches all boxes, and reads them all the time."""
 
