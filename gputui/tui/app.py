@@ -41,6 +41,9 @@ NOTICE_CHARS = 200
 DRAWN_S = 0.5
 """For how long the head's messages wait for a dialog that opens."""
 
+ALWAYS_TAKEN = ("ctrl+l", "ctrl+z")
+"""Keys that are about the terminal, also while something is asked."""
+
 AskOnScreen = Callable[["Callable[[Asked], Coroutine[Any, Any, str | None]]"], None]
 """Takes the function that answers what the machine of a head elsewhere asks."""
 
@@ -247,7 +250,7 @@ class ScreenApp(Frame):
                 draw_again(self)
             return
         await self._keys_taken()
-        if not self.busy_asking:
+        if not self.busy_asking or event.key in ALWAYS_TAKEN:
             if await self.press(event.key):
                 return
             bound = self.screen.active_bindings.get(event.key)

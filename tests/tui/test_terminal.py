@@ -49,15 +49,31 @@ def test_what_another_program_wrote_is_drawn_over_on_demand(terminal: Emulated) 
     terminal.sees("node-01:gpu0")
 
 
-def test_a_suspended_screen_is_drawn_again_when_it_goes_on(terminal: Emulated) -> None:
+@pytest.mark.parametrize(
+    ("keys", "seen"),
+    [(b"", "8 GPUs on 2 hosts"), (b"c", "[esc] cancel"), (b":wor", ":wor"), (b"?", "esc closes")],
+    ids=["views", "the form of a run", "the line", "help"],
+)
+def test_a_suspended_screen_is_drawn_again_when_it_goes_on(
+    terminal: Emulated, keys: bytes, seen: str
+) -> None:
     terminal.sees("node-01:gpu0")
+    terminal.type(keys)
+    terminal.sees(seen)
     terminal.type(b"\x1a")
-    os.waitid(os.P_PID, terminal.pid, os.WSTOPPED)
+    wait(lambda: stopped(terminal.pid), "the stop")
     terminal.read()
     terminal.stream.feed(b"\x1b[5;5Hrubbish of the shell's")
     os.kill(terminal.pid, signal.SIGCONT)
     terminal.sees_not("rubbish")
+    terminal.sees(seen)
+    terminal.type(b"\x1b" * bool(keys))
     terminal.sees("node-01:gpu0", "8 GPUs on 2 hosts")
+
+
+def stopped(pid: int) -> bool:
+    """Return whether a child has stopped since it was asked last."""
+    return os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG) is not None
 
 
 def test_a_size_that_comes_back_draws_everything_again(terminal: Emulated) -> None:
