@@ -144,6 +144,16 @@ class HostStatus:
     by_hand: Line = ""
     """The words with which a person runs a command there."""
 
+    @property
+    def cause(self) -> str:
+        """The reason, for where the host is named already.
+
+        >>> HostStatus("b", HostState.FAILED, 0.0, "b:22 refuses the connection").cause
+        ':22 refuses the connection'
+        """
+        rest = self.reason.removeprefix(self.name)
+        return rest.lstrip() if rest.startswith((" ", ":")) else self.reason
+
 
 @dataclass(frozen=True, slots=True)
 class WorkerStatus(ProcessReading):

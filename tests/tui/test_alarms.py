@@ -19,6 +19,7 @@ from gputui.tui.rendering import whole_fields
 from gputui.tui.watched import Watched
 from gputui.tui.widgets.bars import status_line, trouble_lines
 from tests.tui.build import EPOCH, GIB, device, host, snapshot, texts, worker
+from tests.tui.still import Still
 
 TWO = host("h", device(0), device(1))
 SILENT, WRONG = HostState.SILENT, AlarmKind.WRONG_DEVICE
@@ -140,6 +141,28 @@ def test_trouble_is_said_under_the_status_worst_first_with_what_to_press() -> No
     assert first.endswith("r retries")
     assert second.startswith(" ▲ a:gpu0  throttled to 1267 MHz for 6s")
     assert texts(trouble_lines(watched, 100, 1))[0].endswith("+1 more  ! lists all")
+
+
+NAME = "a-very-long-host-name-of-a-cluster.example.invalid"
+
+
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [
+        (f"{NAME} does not resolve: not known", "does not resolve"),
+        (f"{NAME}:22 refuses the connection", ":22 refuses the"),
+    ],
+)
+async def test_a_long_name_leaves_room_for_the_cause_of_its_failure(reason: str, said: str) -> None:
+    failed = [
+        host(name, state=HostState.FAILED, reason=reason.replace(NAME, name))
+        for name in (NAME, "b", "c")
+    ]
+    async with Still(snapshot(host("a", device()), *failed)).showing("a-very", keys="1") as on:
+        await on.sees(f"✖ {NAME[:23]}… and 2 more  {said}", f"  b  {said}")
+        assert on.text.count(said) == 4 and NAME not in on.text
+        await on.press("0", f"  {said}", f"✖ {NAME}")  # there the whole of it stands below
+        assert on.text.count(f"0s {said}") == 3
 
 
 def test_trouble_that_is_over_is_not_said_to_last() -> None:

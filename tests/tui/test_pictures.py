@@ -56,7 +56,7 @@ ONE = {
 THOUSAND = {
     WORKING: ((), ("● running", "hosts 123/125", "workers 979/983")),
     DOING: ((), ("heat zoom", "node-001–022 [! ]!  ■ ", "UTIL  0 ▇▇▇▇▇▇▇▇ 100 %")),
-    WRONG: ((), ("!27 alarms", "✖ node-010 and 1 more  host failed", "! lists all")),
+    WRONG: ((), ("!27 alarms", "✖ node-010 and 1 more  host key of", "! lists all")),
     GETTING_ON: (("6",), ("● running", "2%", "✔ done", "✖ failed")),
     TO_DO: (("question_mark",), (":zoom-in", "esc closes")),
 }

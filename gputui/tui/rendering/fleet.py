@@ -395,7 +395,7 @@ def group_line(row: Row, sign: Part, width: int) -> Line:
     parts: list[Part] = [sign, ("▾", alarm), (state, role)]
     parts.append((name, alarm or "title"))
     if host.reason:
-        return [*parts, (f"  {fmt.safe(host.reason)}", "warn")]
+        return [*parts, (f"  {fmt.safe(host.cause)}", "warn")]
     return whole_fields([*parts, *((text, "dim") for text in host_facts(host))], width)
 
 

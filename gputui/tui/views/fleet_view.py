@@ -157,7 +157,7 @@ class FleetView(Listing[Row]):
         if row.host.reason and not row.slots:
             (name, width), (text, role) = self._shown[0], row.state
             parts = [self._before(row), *name.cell(row, width)]
-            return [*parts, (f" {text}  ", role), (fmt.safe(row.host.reason), "warn")]
+            return [*parts, (f" {text}  ", role), (fmt.safe(row.host.cause), "warn")]
         return super().line(key)
 
     def sign(self, value: Row) -> Part:

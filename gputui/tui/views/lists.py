@@ -58,7 +58,7 @@ def _word(row: Row) -> str:
 
 def _why(row: Row) -> str:
     """Return why a host is not up, in a line; the rest is said below the hosts."""
-    return fmt.safe(row.host.reason or next(iter(row.host.warnings), ""))
+    return fmt.safe(row.host.cause or next(iter(row.host.warnings), ""))
 
 
 def evidence(host: HostStatus, width: int) -> list[Line]:

@@ -241,7 +241,10 @@ def trouble_lines(watched: Watched, width: int, most: int) -> list[Line]:
             rest = f"  +{len(kinds) - most} more" if len(kinds) > most else ""
             end += [(rest, "warn"), ("  !", "key"), (" lists all", "dim")]
         room = max(0, width - cell_len(head) - _width(end))
-        text = fmt.safe(f"{kind.value}{_detail(watched, first)}")
+        detail = _detail(watched, first)
+        text = fmt.safe(f"{kind.value}{detail}")
+        if kind is AlarmKind.FAILED and cell_len(text) > room:
+            text = fmt.safe(detail.removeprefix(": "))
         lines.append([(head, role), (fitted(text, room), role), *end])
     return lines
 
@@ -250,7 +253,7 @@ def _detail(watched: Watched, alarm: Alarm) -> str:
     """Return the details of an alarm."""
     lasted = fmt.lasted(alarm.since, alarm.held_at, watched.snapshot.taken_at)
     slot = next((slot for slot in watched.slots if slot.key == alarm.subject), None)
-    reasons = [host.reason for host in watched.snapshot.hosts if host.name == alarm.subject]
+    reasons = [host.cause for host in watched.snapshot.hosts if host.name == alarm.subject]
     reasons += [worker.reason for worker in slot.workers] if slot else []
     if reason := next(filter(None, reasons), ""):
         return f": {reason.partition(chr(10))[0]}"
