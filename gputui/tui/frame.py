@@ -359,8 +359,9 @@ class Frame(App[int]):
         if command is not None:
             await self.call(command)
         elif others := [each for each in self.registry if each.key == key]:
-            views = ", ".join(each.view for each in others)
-            self.say(f"{others[0].name}: in the {views} view only", bad=True)
+            *more, last = [each.view for each in others]
+            views = f"{', '.join(more)} and {last} views" if more else f"{last} view"
+            self.say(f"{others[0].name}: in the {views} only", bad=True)
         return command is not None
 
     async def call(self, command: Command, argument: str = "") -> None:
