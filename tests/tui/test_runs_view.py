@@ -139,6 +139,14 @@ async def test_a_failed_runs_page_has_its_error_whole_and_y_copies_how_to_run_it
         assert "100%" not in on.text and "in computing" in on.text
 
 
+async def test_a_page_that_is_cut_is_scrolled_as_the_help_says() -> None:
+    failure = Failure("RunError", "a reason", traceback=tuple(f"line {n}" for n in range(40)))
+    async with on_runs(Still(cluster(run(1, RunState.FAILED, failure=failure))), (80, 24)) as on:
+        await on.press(["question_mark"], "tab ", "pgdn scroll")
+        await on.pilot.press("escape", "tab", *["pagedown"] * 9)
+        await on.sees("line 39")
+
+
 async def test_enter_goes_from_event_to_run_to_worker_to_log_in_four_keys() -> None:
     failure = Failure("RunError", "lost its worker h:gpu1", worker="h:gpu1")
     failed = run(1, RunState.FAILED, failure=failure)
