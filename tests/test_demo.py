@@ -1,6 +1,7 @@
 """The demo is a real head on simulated hosts: it behaves as every cluster, and as its seed says."""
 
 import asyncio
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -129,6 +130,10 @@ def test_runs_follow_each_other_and_their_tasks_load_the_gpus(calm: Timelapse) -
         assert group.finished <= group.total
     running = sum(worker.executing or 0 for worker in working.workers)
     assert sum(group.executing for group in working.groups) == running > 0
+    calm.until(lambda s: any(worker.in_memory for worker in s.workers))
+    preview = calm.request(Scale(0, 0, preview=True))
+    moved = r"moved to other workers first: (1 result|\d+ results) \(\d\S*\)"
+    assert isinstance(preview, Previewed) and re.fullmatch(moved, preview.text)
     ended = calm.until(lambda s: s.runs[0].state is RunState.DONE, 120)
     assert ended.runs[0].done == ended.runs[0].total and ended.runs[0].result_json
     calm.until(lambda s: len(s.runs) == 2)

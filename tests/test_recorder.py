@@ -23,7 +23,7 @@ from gputui.model.snapshot import (
     TaskSpan,
     WorkerState,
 )
-from gputui.model.usage import Idle, Usage, Way
+from gputui.model.usage import Idle, PrefixUsage, Usage, Way
 from gputui.runs import records
 from gputui.runs.recorder import FlightRecorder
 from gputui.runs.telemetry import chrome_trace
@@ -199,7 +199,7 @@ def test_what_workers_sent_each_other_counts_from_the_runs_beginning() -> None:
     )
     assert dict(found.moved) == {device_ipc: 30 + 2 + 50, tls: 10}
     assert found.moved[0][0] is device_ipc
-    assert "CUDA IPC 0.00 GB, TLS 0.00 GB between workers" in usage_facts(found)["moved"]
+    assert "CUDA IPC 82 B, TLS 10 B between workers" in usage_facts(found)["moved"]
 
 
 def test_the_slowest_prefixes_are_of_tasks_that_ran_during_it_also_of_forgotten_groups() -> None:
@@ -216,6 +216,11 @@ def test_the_slowest_prefixes_are_of_tasks_that_ran_during_it_also_of_forgotten_
     assert [(each.prefix, each.tasks, each.compute_s) for each in found.slowest] == [
         ("b", 5, 10.0), ("a", 2, 3.0),
     ]  # fmt: skip
+
+
+def test_a_short_run_s_slowest_prefix_has_a_figure_and_one_task_is_one() -> None:
+    used = Usage(1.0, slowest=(PrefixUsage("factor", 1, 0.01234, 0.0),))
+    assert usage_facts(used)["slowest"] == "factor 0.0123 s in 1 task"
 
 
 def long_run(recorder: FlightRecorder, seconds: int, gpus: int) -> bytes:

@@ -18,6 +18,7 @@ from gputui.head.head import Head
 from gputui.head.server import Answering, FrontendConnection
 from gputui.model.bounds import MOST_WORKERS
 from gputui.model.hosts import parse_hosts
+from gputui.model.plain_text import many, size
 from gputui.model.plan import Changes
 from gputui.model.snapshot import HostState, Session, Severity, WorkerState
 from gputui.protocol.frontend import (
@@ -215,7 +216,8 @@ def _previewed(head: Head, request: int, changes: Changes, more: str = "") -> Pr
     if changes.stops:
         words = "they hold nothing"
         if results:
-            words = f"{results} results ({held_bytes / 2**30:.1f} GiB) move to other workers first"
+            held = f"{many(results, 'result')} ({size(held_bytes)})"
+            words = f"moved to other workers first: {held}"
     starts = tuple(spec.name for spec in changes.starts)
     return Previewed(request, starts, changes.stops, "; ".join(filter(None, (more, words))))
 

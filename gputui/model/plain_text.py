@@ -1,11 +1,15 @@
 """Text that a host, a user or a program wrote, made safe for a terminal, a log or a prompt. Pure.
 
-Control characters and direction marks become visible characters.
+Control characters and direction marks become visible characters. Sizes, spans and numbers in words.
 """
 
+import math
 import unicodedata
 from collections.abc import Collection, Sequence
 from functools import lru_cache
+
+MISSING = "–"
+UNITS = "BKMGTPE"
 
 
 def safe(text: str) -> str:
@@ -71,3 +75,27 @@ def span(seconds: float) -> str:
         if whole >= length:
             return f"{whole // length}{unit}"
     return f"{whole}s"
+
+
+def size(value_bytes: float | None) -> str:
+    """Return bytes in at most five characters, in binary units.
+
+    >>> size(None), size(512), size(1536), size(61 * 2**30), size(143771 * 2**20)
+    ('–', '512B', '1.5K', '61G', '140G')
+    """
+    if value_bytes is None:
+        return MISSING
+    value, unit = float(value_bytes), 0
+    while value >= 999.5 and unit < len(UNITS) - 1:
+        value, unit = value / 1024, unit + 1
+    digits = 1 if unit and value < 9.95 and not math.isclose(value, round(value)) else 0
+    return f"{value:.{digits}f}{UNITS[unit]}"
+
+
+def many(number: int, noun: str) -> str:
+    """Return how many of something there are.
+
+    >>> many(1, "host"), many(1250, "GPU")
+    ('1 host', '1,250 GPUs')
+    """
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from gputui.model.plain_text import aligned
+from gputui.model.plain_text import MISSING, aligned, many
 from gputui.model.snapshot import RunStatus
 from gputui.model.usage import Idle, Usage
 
@@ -26,7 +26,6 @@ WIDTH = 80
 PREFIXED = frozenset({"B", "B/s", "FLOP/s", "/s"})
 """Units that take k, M, G and T."""
 
-MISSING = "–"
 GIB = 2**30
 
 
@@ -162,12 +161,12 @@ def usage_facts(usage: Usage | None) -> dict[str, str]:
     if usage is None:
         return {}
     measured = (("NVLink", usage.nvlink_bytes), ("network", usage.network_bytes))
-    between = ", ".join(_gigabytes(way, size) for way, size in usage.moved if size)
+    between = ", ".join(f"{way} {_measured(size, 'B')}" for way, size in usage.moved if size)
     by_way = [f"{between} between workers" if between else ""]
-    by_way += [_gigabytes(way, size) for way, size in measured if size]
+    by_way += [f"{way} {_measured(size, 'B')}" for way, size in measured if size]
     idle = f"{usage.idle_s:,.0f} s of all GPUs together: {idle_text(usage.idle_why)}"
     slowest = [
-        f"{each.prefix} {each.compute_s:,.1f} s in {each.tasks:,} tasks"
+        f"{each.prefix} {_measured(each.compute_s, 's')} in {many(each.tasks, 'task')}"
         + f", transfers {each.transfer_s:,.1f} s" * (each.transfer_s >= 0.1)
         for each in usage.slowest[:3]
     ]
@@ -207,10 +206,6 @@ def _memory(peak: int | None, mean: int | None, of: str) -> str:
     if peak is None:
         return ""
     return f"{gib(peak)} at most{of}" + ("" if mean is None else f", {gib(mean)} on average")
-
-
-def _gigabytes(way: str, size_bytes: int) -> str:
-    return f"{way} {size_bytes / 1e9:,.2f} GB"
 
 
 def device_rows(usage: Usage | None) -> list[dict[str, Any]]:

@@ -9,12 +9,13 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 
+from gputui.model.plain_text import MISSING as MISSING
+from gputui.model.plain_text import UNITS, span
+from gputui.model.plain_text import many as many
 from gputui.model.plain_text import safe as safe
-from gputui.model.plain_text import span
+from gputui.model.plain_text import size as size
 
-MISSING = "–"
 EIGHTHS = " ▁▂▃▄▅▆▇█"
-_UNITS = "BKMGTPE"
 HEATS = 8
 """Steps of a heat map's ramp."""
 NO_DOTS = chr(0x2800)
@@ -24,21 +25,6 @@ DOTS = [[chr(0x2800 + left + right) for right in _RIGHT_DOTS] for left in _LEFT_
 """Cells of braille by the dots in their left and right column, from below."""
 DOT_BITS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 """The bit of each dot of a cell of braille: by column, from above."""
-
-
-def size(value_bytes: float | None) -> str:
-    """Return bytes in at most five characters, in binary units.
-
-    >>> size(None), size(512), size(1536), size(61 * 2**30), size(143771 * 2**20)
-    ('–', '512B', '1.5K', '61G', '140G')
-    """
-    if value_bytes is None:
-        return MISSING
-    value, unit = float(value_bytes), 0
-    while value >= 999.5 and unit < len(_UNITS) - 1:
-        value, unit = value / 1024, unit + 1
-    digits = 1 if unit and value < 9.95 and not math.isclose(value, round(value)) else 0
-    return f"{value:.{digits}f}{_UNITS[unit]}"
 
 
 def memory(used_bytes: float | None, total_bytes: float | None) -> str:
@@ -56,9 +42,9 @@ def memory(used_bytes: float | None, total_bytes: float | None) -> str:
     total = total_bytes / unit
     shown = f"{total:.0f}" if total >= 99.95 else f"{total:.1f}"
     if used_bytes is not None and 0 < used_bytes < max(total_bytes / 40, unit / 20):
-        return f"{size(used_bytes)}/{shown}{_UNITS[power]}"
+        return f"{size(used_bytes)}/{shown}{UNITS[power]}"
     used = MISSING if used_bytes is None else f"{used_bytes / unit:.1f}"
-    return f"{used}/{shown}{_UNITS[power]}"
+    return f"{used}/{shown}{UNITS[power]}"
 
 
 def number(value: float | None, digits: int = 0) -> str:
@@ -91,15 +77,6 @@ def count(value: float | None) -> str:
         if value >= factor:
             return f"{value / factor:.3g}{unit}"
     return f"{value:.0f}"
-
-
-def many(number: int, noun: str) -> str:
-    """Return how many of something there are.
-
-    >>> many(1, "host"), many(1250, "GPU")
-    ('1 host', '1,250 GPUs')
-    """
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 HOSTS_NAMED = 12
