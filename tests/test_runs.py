@@ -89,7 +89,9 @@ def test_an_error_is_recorded_with_its_type() -> None:
     assert found.failure == Failure("RunError", "too large", "use less")
 
 
-def test_a_run_whose_process_is_gone_is_lost() -> None:
+def test_a_run_whose_process_is_gone_is_lost_which_is_said_as_its_result(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     code = (
         "from gputui import runs;"
         "record = runs.new_record('svd', {}, backend='auto', hosts='', version='1');"
@@ -97,6 +99,11 @@ def test_a_run_whose_process_is_gone_is_lost() -> None:
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert records.find(shown.stdout.strip()).state is RunState.LOST
+    capsys.readouterr()
+    list_runs(as_json=False)
+    show_run("last", as_json=False)
+    assert capsys.readouterr().out.count("its process is gone: it was killed, or") == 2
+    assert status_of(records.recorded()[0]).words.startswith("its process is gone")
 
 
 def test_a_run_whose_process_number_was_given_to_a_later_one_is_lost() -> None:

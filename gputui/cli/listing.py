@@ -16,6 +16,7 @@ import click
 from gputui.errors import PresetError, UsageError
 from gputui.model.hosts import OPTIONS
 from gputui.model.plain_text import aligned, cut, safe, safe_lines
+from gputui.model.snapshot import RunState
 from gputui.presets import Preset, get, names
 from gputui.presets.definition import json_text
 from gputui.presets.registry import write_new
@@ -225,6 +226,7 @@ def facts(record: RunRecord) -> dict[str, Any]:
         "preset": record.preset,
         "parameters": _pairs(record.parameters),
         "state": str(record.state),
+        "why": record.summary if record.state is RunState.LOST else "",
         "machine": record.elsewhere,
         "error": record.error.replace("\n", "\n    "),
         "its worker": "\n".join(said) if len(said) > 1 else "",

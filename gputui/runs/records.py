@@ -60,6 +60,8 @@ MOST_DEVICES = 16
 """GPUs of a run of which frontends get each one's usage."""
 MOST_SHOWN = 2**16
 """Characters of a result that goes to the frontends; `gputui runs show` has all of it."""
+GONE = "its process is gone: it was killed, or its machine went down"
+"""The result of a lost run."""
 TAIL_BYTES = 2**14
 TAIL_LINES = 8
 
@@ -316,7 +318,7 @@ def _read(path: Path) -> RunRecord | None:
         lost = not record.state.ended and not _lives(record)
     except (OSError, ValueError, RecursionError, msgspec.MsgspecError):
         return None
-    return replace(record, state=RunState.LOST) if lost else record
+    return replace(record, state=RunState.LOST, summary=GONE) if lost else record
 
 
 def _lives(record: RunRecord) -> bool:

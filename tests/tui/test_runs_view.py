@@ -139,6 +139,11 @@ async def test_a_failed_runs_page_has_its_error_whole_and_y_copies_how_to_run_it
         assert "100%" not in on.text and "in computing" in on.text
 
 
+def test_a_lost_runs_page_says_why() -> None:
+    lost = run(state=RunState.LOST, summary="its command was killed")
+    assert "its command was killed" in texts(run_lines(RunRow.at(lost, EPOCH), 80))
+
+
 async def test_a_page_that_is_cut_is_scrolled_as_the_help_says() -> None:
     failure = Failure("RunError", "a reason", traceback=tuple(f"line {n}" for n in range(40)))
     async with on_runs(Still(cluster(run(1, RunState.FAILED, failure=failure))), (80, 24)) as on:

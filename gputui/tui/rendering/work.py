@@ -255,8 +255,9 @@ def run_lines(
     if failure := run.failure:
         lines += [(), *wrapped(failure.message, width, "bad")]
         lines += wrapped(f"try: {failure.hint}", width, "accent") if failure.hint else []
-    if failure:
         lines += _evidence(failure, log, width)
+    elif run.state is RunState.LOST:
+        lines += [(), *wrapped(run.summary, width, "bad")]
     if usage := usage_facts(run.usage):
         lines += [(), *_texts(result_text(usage, most=width), width)]
     numbers = result_lines(run.result_json, width)
