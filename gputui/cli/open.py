@@ -140,7 +140,7 @@ def open_(ctx: click.Context, /, **options: Any) -> int | None:
     if ctx.obj:
         raise UsageError(NO_SCRIPT)
     show = prepare_screen(given, options)
-    need_terminal()
+    need_terminal("gputui [HOSTS] --run PRESET, or gputui up")
     return show()
 
 
@@ -391,23 +391,23 @@ def prepare_screen(given: Mapping[str, str], options: Mapping[str, Any]) -> Call
 
 def attach(name: str | None, **options: Any) -> int:
     """Open the screen on a cluster that runs."""
-    need_terminal()
+    need_terminal("gputui --attach NAME --run PRESET")
     return show_running(name, options)
 
 
 def watch(hosts: str | None, **options: Any) -> int:
     """Open the screen on hosts without workers, or on their cluster where it runs."""
-    need_terminal()
+    need_terminal("gputui who [HOSTS]")
     starting = {"hosts": hosts, **dict.fromkeys(AT_START), "workers": 0}
     return show_started(read_hosts(hosts), options | starting)
 
 
-def need_terminal() -> None:
-    """Raise UsageError where no screen can be shown."""
+def need_terminal(instead: str) -> None:
+    """Raise UsageError where no screen can be shown, with what to write instead."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise UsageError(
-            "the screen needs a terminal; without one: gputui [HOSTS] --run PRESET, or gputui up"
-        )
+        raise UsageError(f"the screen needs a terminal; without one: {instead}")
+    if os.environ.get("TERM") == "dumb":
+        raise UsageError(f"TERM is dumb: the screen cannot be drawn; instead: {instead}")
 
 
 async def opened_demo(shape: tuple[int, int], seed: int) -> Any:

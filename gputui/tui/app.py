@@ -310,9 +310,6 @@ def run_screen(
     machine of a head elsewhere; `ask_on_screen` takes the function that answers what it asks when
     it is reached again.
     """
-    if os.environ.get("TERM") == "dumb":
-        print("gputui: TERM is dumb: the screen cannot be drawn; use --run", file=sys.stderr)
-        return ExitCode.WRONG_USAGE
     for name in ("COLUMNS", "LINES"):  # a shell may export them; Textual 8.2 believes them
         os.environ.pop(name, None)
     if os.environ.get("TERM") == "linux":
