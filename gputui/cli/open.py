@@ -105,6 +105,8 @@ WHERE: Mapping[str, tuple[str, Mapping[str, str]]] = {
 
 def refuse_elsewhere(given: Mapping[str, str], options: Mapping[str, Any]) -> None:
     """Raise UsageError for options that would do nothing; `given` has each as it is written."""
+    if (options["attach"] or "").startswith("-"):
+        raise UsageError(f"--attach: write the cluster's NAME behind it, not {options['attach']}")
     source = "demo" if options["demo"] is not None else "attach" if options["attach"] else "start"
     workers = ["workers", "free"] if source == "start" else []
     if options["is_program"]:

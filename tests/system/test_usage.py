@@ -121,6 +121,8 @@ def test_a_standard_input_without_hosts_is_said_to_be_so(
         (("bootstrap", "localhost"), "gputui doctor "),
         (("-p", "rows=3", "--json"), "-p, --json: for --run"),
         (("--attach", "x", "hosts"), "not both"),
+        (("--attach", "--run", "smoke"), "--attach: write the cluster's NAME behind it"),
+        (("--attach", "--json", "--run", "smoke"), "--attach: write the cluster's NAME"),
         (("watch",), "the screen needs a terminal; without one: gputui who [HOSTS]"),
         (("attach",), "without one: gputui --attach NAME --run PRESET"),
         (("--demo", "0x8"), "1 to 4,096 hosts of 1 to 64 GPUs"),
