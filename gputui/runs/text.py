@@ -131,14 +131,14 @@ def _list(values: Sequence[Any], unit: str) -> str:
 def _measured(value: float, unit: str) -> str:
     """Return a value with its unit, in three digits.
 
-    >>> _measured(49.83e12, "FLOP/s"), _measured(2.5, "s")
-    ('49.8 TFLOP/s', '2.5 s')
+    >>> _measured(49.83e12, "FLOP/s"), _measured(2.5, "s"), _measured(999.7e6, "B")
+    ('49.8 TFLOP/s', '2.5 s', '1 GB')
     """
     if unit in PREFIXED:
         for scale, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-            if abs(value) >= scale:
+            if abs(value) >= 0.9995 * scale:
                 return f"{value / scale:.3g} {prefix}{unit}"
-    return f"{value:,.0f} {unit}" if abs(value) >= 1000 else f"{value:.3g} {unit}"
+    return f"{value:,.0f} {unit}" if abs(value) >= 999.5 else f"{value:.3g} {unit}"
 
 
 def _number(value: float) -> str:
