@@ -199,7 +199,7 @@ async def run(command: Sequence[str], bound_s: float | None = None) -> Ended:
         finally:
             await child.end(0, ask=None)
         output.seek(0)
-        said = output.read().decode("utf-8", "replace")
+        said = output.read().decode("utf-8", "surrogateescape")
         return Ended(status, said, child.last_log_lines)
 
 
