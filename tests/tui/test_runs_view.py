@@ -147,7 +147,7 @@ def test_a_lost_runs_page_says_why() -> None:
 async def test_a_page_that_is_cut_is_scrolled_as_the_help_says() -> None:
     failure = Failure("RunError", "a reason", traceback=tuple(f"line {n}" for n in range(40)))
     async with on_runs(Still(cluster(run(1, RunState.FAILED, failure=failure))), (80, 24)) as on:
-        await on.press(["question_mark"], "tab ", "pgdn scroll")
+        await on.press(["question_mark"], "tab ", "pgdn scrolls")
         await on.pilot.press("escape", "tab", *["pagedown"] * 9)
         await on.sees("line 39")
 

@@ -141,7 +141,7 @@ class Finder(Modal[Command | None]):
 
 MOVING = (
     ("j k ↑ ↓", "", "Move, as the wheel does; g and G to either end"),
-    ("tab", "", "Go to the details of a row and back; ↓ and pgdn scroll them"),
+    ("tab", "", "Go to the details of a row, if any; pgdn scrolls them"),
     ("enter", "", "Open what is under the cursor, as a second click does"),
 )
 
