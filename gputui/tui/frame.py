@@ -8,7 +8,7 @@ still while paused; the taking in goes on. `app.ScreenApp` is the frame on a con
 import asyncio
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
@@ -94,6 +94,11 @@ class View(Widget):
 
     def go_to(self, key: str) -> None:
         """Show the item with this key: a host, a worker, a run, or a GPU's slot."""
+
+    @property
+    def names(self) -> Iterable[str]:
+        """The keys of the rows that it shows."""
+        return ()
 
     def targets(self) -> tuple[str, ...]:
         """Return the targets of a change: keys of workers, slots or hosts that are marked,

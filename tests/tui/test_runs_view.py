@@ -206,6 +206,8 @@ async def test_another_clusters_run_shows_none_of_this_ones_tasks_and_workers() 
         await on.sees_not("gram")
         await on.press(["enter"], "it ran on another cluster")
         assert on.app.current == "runs"
+        await on.press(["k"], then=lambda: on.app.view.cursor == "svd-2")
+        await on.press([*":runs svd-1", "enter"], then=lambda: on.app.view.cursor == "svd-1")
 
 
 async def test_another_clusters_run_comes_counts_its_time_and_ends_while_it_is_looked_at(

@@ -49,7 +49,8 @@ def _known_in(view: str, app: Frame) -> list[str]:
     of_workers = [worker.name for worker in watched.workers]
     known = {"hosts": of_hosts, "fleet": of_hosts + slots, "device": slots + of_workers}
     known["logs"] = of_workers + [line.worker for line in watched.logs.lines]
-    known["runs"] = [run.id for run in watched.snapshot.runs]
+    listed = app.visited["runs"].names if "runs" in app.visited else ()
+    known["runs"] = [run.id for run in watched.snapshot.runs] + [*listed]
     return known.get(view, of_workers)
 
 

@@ -197,6 +197,11 @@ class Listing(View, Generic[T]):
         return saved(self.columns, self._values.values())
 
     @property
+    def names(self) -> Iterable[str]:
+        """The keys of its rows."""
+        return self._values
+
+    @property
     def cursor(self) -> str | None:
         """The key of the value under the cursor."""
         return self.table.cursor
