@@ -334,11 +334,15 @@ async def _own_claims(up: Iterable[FleetHost], release: bool) -> None:
             if release and not device.claim.note.only_held:
                 words.append("a cluster or program has it: end that")
             print(safe("  ".join(words)), flush=True)
-        ending = [each.uuid for each in own if each.claim and each.claim.note.only_held]
+        ending = {e.uuid: e.claim.pid for e in own if e.claim and e.claim.note.only_held}
         if release and ending:
             host.claims.end(ending)
             until = time.monotonic() + RELEASED_S
-            while any(each.claim and each.uuid in ending for each in host.claims.devices):
+            # Who waits may have them at once.
+            while any(
+                each.claim and each.claim.own and each.claim.pid == ending.get(each.uuid)
+                for each in host.claims.devices
+            ):
                 if time.monotonic() > until:
                     raise ClusterError(f"{host.name}: not released within {RELEASED_S:g} s")
                 await asyncio.sleep(0.1)

@@ -139,6 +139,14 @@ def test_ones_own_claims_are_listed_and_released(gputui: Command) -> None:
     assert gputui("claim", "--list").stdout == ""
 
 
+def test_claims_are_released_though_the_next_in_line_has_them_at_once(gputui: Command) -> None:
+    holder = holding(gputui, "-n", "4")
+    waiter = gputui.start("claim", "-n", "4", "--wait", "60s")
+    wait_until(lambda: all(gpu["waiting"] for gpu in gpus(gputui)))
+    assert gputui.ok("claim", "--release").stderr == ""
+    assert holder.wait(20) == 3 and waiter.poll() is None
+
+
 def test_a_claim_for_a_process_lasts_as_long_as_that(gputui: Command) -> None:
     sleeper = subprocess.Popen(["sleep", "120"])
     try:
