@@ -49,6 +49,7 @@ class HeldClaims:
         self._notes: dict[str, Note] = {}
         self._asked: set[str] = set()
         """GPUs that the head claimed, whether workers run there or not."""
+        self._ended: list[ProcessEnded] = []
         try:
             self.claims = Claims(claims_folder(environ.get("GPUTUI_CLAIMS", "")))
         except (FolderError, OSError) as error:
@@ -108,7 +109,13 @@ class HeldClaims:
         asyncio.get_running_loop().remove_reader(descriptor)
         os.close(descriptor)
         self._release(claims, uuids)
-        self._send(ProcessEnded(pid))
+        self._ended.append(ProcessEnded(pid))
+        self._send(self._ended[-1])
+
+    def tell(self) -> None:
+        """Send again which processes have ended, to a head that has just connected."""
+        for message in self._ended:
+            self._send(message)
 
     def _release(self, claims: Claims, uuids: Collection[str]) -> None:
         asked = self._asked.intersection(uuids)

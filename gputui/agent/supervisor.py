@@ -321,6 +321,7 @@ class Supervisor:
             )
         )
         self._programs.tell()
+        self._held_claims.tell()
 
     def _follow_workers(self) -> None:
         self._held_claims.follow(self._workers.devices())

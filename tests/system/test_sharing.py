@@ -14,6 +14,7 @@ import pytest
 from tests.processes import command_of
 from tests.sshd import SshHosts
 from tests.system.conftest import Command, wait_until
+from tests.system.parts import part_of
 
 END_S = 30.0
 """Less than an agent that nobody ended would take: its lease."""
@@ -161,6 +162,22 @@ def test_a_claim_for_a_process_lasts_as_long_as_that(gputui: Command) -> None:
         sleeper.wait()
     assert claiming.wait(20) == 0
     assert gpus(gputui)[1]["claim"] is None
+
+
+def test_a_claim_for_a_process_ends_though_that_ends_while_the_host_is_away(
+    gputui: Command,
+) -> None:
+    sleeper = subprocess.Popen(["sleep", "120"])
+    try:
+        used = {"processes": [{"pid": sleeper.pid, "memory_mib": 60_000}]}
+        gputui.env["GPUTUI_FAKE_NVML"] = json.dumps({"gpus": [used]})
+        claiming = holding(gputui, "--pid", str(sleeper.pid))
+        (relay,) = [pid for pid in gputui.pids() if part_of(pid) == "relay"]
+        os.kill(relay, signal.SIGKILL)
+    finally:
+        sleeper.kill()
+        sleeper.wait()
+    assert claiming.wait(20) == 0
 
 
 def test_who_sums_by_host_and_leaves_out_what_no_filter_means(gputui: Command) -> None:
