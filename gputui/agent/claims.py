@@ -3,7 +3,7 @@
 A claim is a lock, `flock(2)`, on the file `UUID.lock` in one folder of the host. It excludes while
 its process holds it and ends with that process. The kernel says who holds a lock (/proc/locks); a
 file `UUID.UID.note` of the holder's own says why and until when, and counts only while the process
-that wrote it holds the lock. Who waits holds a lock on a `ticket-*` of their own; the oldest comes
+that wrote it holds the lock. Who waits holds a lock on a `ticket-*` of their own; the lowest comes
 first.
 
 Any program can join: `exec 9<FOLDER/UUID.lock; flock -n 9`. Reading is enough to lock. Without
@@ -46,6 +46,7 @@ NETWORK_FILE_SYSTEMS = {
 MAX_NOTE_BYTES = 2**16
 """Of a note or a ticket, which names up to 512 GPUs."""
 MAX_NOTE_CHARACTERS = 200
+LAST_PLACE = 2**53
 TRIES = 5
 RETRY_S = 0.01
 """Who looks whether a lock is held takes it, shared, for a moment."""
@@ -160,17 +161,22 @@ class Claims:
                 found.append(Ticket(name, claim, tuple(map(str, uuids)), gpus))
         return tuple(found)
 
-    def wait_in_line(self, uuids: Collection[str], gpus: int, note: Note) -> None:
-        """Take a ticket for `gpus` of these; it lasts until `leave_line`.
+    def wait_in_line(self, uuids: Collection[str], gpus: int, note: Note, place: int = 0) -> int:
+        """Take a ticket for `gpus` of these at a place, or the last; it lasts until `leave_line`.
 
-        Raises OSError where the folder takes no file.
+        Returns its place. Raises OSError where the folder takes no file.
         """
         self.leave_line()
         self._sweep_own_tickets()
-        # The clock that all of a host share and nobody sets.
-        name = f"ticket-{time.clock_gettime_ns(time.CLOCK_BOOTTIME):020d}-{os.getpid()}"
+        if not place:
+            # The clock that all of a host share and nobody sets; who stands in several hosts' lines
+            # may be ahead of it.
+            now = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
+            place = max([now, *(_place(each.name) + 1 for each in self.tickets())])
+        name = f"ticket-{place:020d}-{os.getpid()}"
         said = {"uuids": sorted(uuids), "gpus": gpus, "note": _written(note)}
         self._ticket = (name, self._write(name, said))
+        return place
 
     def leave_line(self) -> None:
         """Give up the ticket, if there is one."""
@@ -361,6 +367,17 @@ class Claims:
             with contextlib.suppress(OSError):
                 if path.lstat().st_uid == os.getuid() and not self._is_locked(path.name):
                     path.unlink()
+
+
+def _place(ticket: str) -> int:
+    """Return a ticket's place in line by its name, 0 for one that no message could carry.
+
+    >>> [_place(f"ticket-{name}") for name in ("00000000000000000007-4711", "9" * 20, "of-mine")]
+    [7, 0, 0]
+    """
+    digits = ticket.split("-")[1]
+    place = int(digits) if digits.isascii() and digits.isdecimal() else 0
+    return place if place < LAST_PLACE else 0
 
 
 def _written(note: Note) -> dict[str, object]:

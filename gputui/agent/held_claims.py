@@ -63,8 +63,9 @@ class HeldClaims:
             match order:
                 case StandInLine(uuids=()):
                     claims.leave_line()
-                case StandInLine(_, uuids, gpus, note):
-                    claims.wait_in_line(uuids, gpus, note)
+                case StandInLine(number, uuids, gpus, note, place):
+                    at = claims.wait_in_line(uuids, gpus, note, place)
+                    return Claimed(number, place=at)
                 case ReleaseGpus(_, uuids):
                     self._release(claims, uuids)
                 case EndClaims(_, uuids):

@@ -31,7 +31,7 @@ class HostClaims:
         send: Callable[[ToAgent], object],
         ask: Callable[[ClaimGpus | StandInLine, float], Awaitable[Claimed | None]],
     ) -> None:
-        """Send orders by `send` and `ask`; its owner keeps `devices` and `lost` true."""
+        """Send orders by `send` and `ask`; its owner keeps `devices` … `agent_pid` true."""
         self.name = host.name
         self.most = host.free_gpus
         """How many its line gives; 0 for any number."""
@@ -39,12 +39,15 @@ class HostClaims:
         """Those that may be used, as they were read last."""
         self.lost = ""
         """Why the agent is gone; "" while it runs."""
+        self.agent_pid = 0
         self.over = False
         """Whether the process has ended that GPUs were claimed for."""
         self.taken: set[str] = set()
         """UUIDs that were claimed, or are being claimed; readings show that a moment later."""
         self.line = asyncio.Lock()
         """Held by who waits: the agent has one ticket, so the next one's would replace it."""
+        self._asked_for_place: int | None = None
+        """Which agent was."""
         self._send, self._ask_agent = send, ask
 
     async def claim_for(self, pid: int, note: Note) -> tuple[DeviceReading, ...]:
@@ -86,12 +89,20 @@ class HostClaims:
         self.taken.difference_update(uuids)
         self._send(ReleaseGpus(0, tuple(uuids)))
 
-    async def stand_in_line(self, uuids: Collection[str], gpus: int, note: Note) -> Claimed:
-        """Wait for GPUs, after everybody who waits already."""
-        return await self._ask(StandInLine(0, tuple(uuids), gpus, note))
+    @property
+    def in_line(self) -> bool:
+        """Whether its agent, and not one that is gone, was asked for a place in line."""
+        return self._asked_for_place == self.agent_pid
+
+    async def stand_in_line(self, gpus: int, note: Note, place: int) -> Claimed:
+        """Wait for GPUs at a place in line, 0 for after everybody who waits already."""
+        self._asked_for_place = self.agent_pid
+        uuids = tuple(device.uuid for device in self.devices)
+        return await self._ask(StandInLine(0, uuids, gpus, note, place))
 
     def leave_line(self) -> None:
         """Wait no more."""
+        self._asked_for_place = None
         self._send(StandInLine(0, (), 0, Note()))
 
 
@@ -179,13 +190,10 @@ async def hold(
             turn = lines.enter_async_context(host.line)
             if not await within(until - time.monotonic(), turn):
                 raise ClusterError(f"{host.name}: {BEFORE}")
-        for host in in_order:
             lines.callback(host.leave_line)
-            if uuids := [device.uuid for device in host.devices]:
-                stood = await host.stand_in_line(uuids, min(count, host.most or count), note)
-                if stood.error:
-                    waiting(f"{host.name}: no place in the line: {stood.error}")
+        place = 0
         while True:
+            place = await _stand(in_order, count, note, place, waiting)
             picked, refused = await _claim_free(hosts, wanted, note)
             if picked:
                 return picked
@@ -196,6 +204,33 @@ async def hold(
                 raise ClusterError(why if in_vain else f"{why}\n  {STAND}")
             waiting(why)
             await asyncio.sleep(LOOK_S * (0.5 + random.random()))
+
+
+async def _stand(
+    hosts: Iterable[HostClaims],
+    count: int,
+    note: Note,
+    place: int,
+    waiting: Callable[[str], None],
+) -> int:
+    """Stand in line where no agent has a ticket yet, all at one place; return that.
+
+    It comes after all who stand in any of these lines. So of two who wait the same comes first
+    everywhere, in whatever order their tickets come to the hosts.
+    """
+
+    async def stand(host: HostClaims, place: int) -> int:
+        stood = await host.stand_in_line(min(count, host.most or count), note, place)
+        if stood.error:
+            waiting(f"{host.name}: no place in the line: {stood.error}")
+        return stood.place
+
+    new = [host for host in hosts if host.devices and not (host.lost or host.in_line)]
+    places = await asyncio.gather(*(stand(host, place) for host in new))
+    last = max([place, *places])
+    before = [host for host, each in zip(new, places, strict=True) if 0 < each < last]
+    await asyncio.gather(*(stand(host, last) for host in before))
+    return last
 
 
 async def _claim_free(

@@ -101,14 +101,13 @@ class StopListening:
 
 @dataclass(frozen=True, slots=True)
 class StandInLine(Numbered):
-    """Wait for `gpus` of these after everybody who waits already, answered by `Claimed`.
-
-    For none, leave the line.
-    """
+    """Wait for `gpus` of these, answered by `Claimed`; for none, leave the line."""
 
     uuids: Devices[Name]
     gpus: SmallNumber
     note: Note
+    place: Number = 0
+    """0 for after everybody who waits already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,6 +307,8 @@ class Claimed(Numbered):
     ahead: Few[Name] = ()
     """Users who wait and come first."""
     error: Text = ""
+    place: Number = 0
+    """Of `StandInLine`: the place in line; the lowest comes first."""
 
 
 @dataclass(frozen=True, slots=True)

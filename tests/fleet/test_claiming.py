@@ -30,22 +30,24 @@ class Box:
         self.uuids = [f"GPU-{name}-{number}" for number in range(gpus)]
         self.is_late = False
         """Whether agents carry out what they are asked, and answer too late."""
-        self.answering_s = 0.0
+        self._agents: dict[HostClaims, HeldClaims] = {}
+        self.arriving_s = self.answering_s = 0.0
 
     def agent(self, host: Host) -> tuple[HostClaims, Callable[[], None]]:
-        configure = Configure("id", self.name, 10.0, 1.0, ())
-        environ = {"GPUTUI_CLAIMS": str(self.folder)}
-        held = HeldClaims(environ, configure, {}, print)
-
         async def ask(order: Any, bound_s: float) -> Claimed | None:
-            claimed = held.carry_out(order)
+            await asyncio.sleep(self.arriving_s)
+            claimed = carry_out(order)
             await asyncio.sleep(self.answering_s)
             return None if self.is_late else claimed
 
-        claims = HostClaims(host, held.carry_out, ask)  # type: ignore[arg-type]
+        def carry_out(order: Any) -> Claimed:
+            return self._agents[claims].carry_out(order)
+
+        claims = HostClaims(host, carry_out, ask)
+        self.replace_agent(claims)
 
         def read() -> None:
-            mine = held.claims
+            mine = self._agents[claims].claims
             seen, tickets = (mine.seen(self.uuids), mine.tickets()) if mine else ({}, ())
             before = [each for each in tickets if mine and each.name < mine.ticket]
             claims.devices = tuple(
@@ -62,6 +64,16 @@ class Box:
 
         read()
         return claims, read
+
+    def replace_agent(self, claims: HostClaims) -> None:
+        """End a head's agent, if it has one, and begin another."""
+        if before := self._agents.get(claims):
+            before.claims.leave_line()
+            before.claims.release()
+        configure = Configure("id", self.name, 10.0, 1.0, ())
+        environ = {"GPUTUI_CLAIMS": str(self.folder)}
+        self._agents[claims] = HeldClaims(environ, configure, {}, print)
+        claims.agent_pid += 1
 
 
 @pytest.fixture
@@ -155,6 +167,37 @@ async def test_two_who_wait_for_all_of_two_hosts_get_them_one_after_the_other(
     freed = time.monotonic()
     assert len(await asyncio.wait_for(pending.pop(), 20)) == 4
     assert time.monotonic() - freed < 2.5
+
+
+async def test_tickets_that_come_to_hosts_in_another_order_are_served_in_one(
+    boxes: list[Box],
+) -> None:
+    first, second = Person(boxes), Person(boxes)
+    boxes[1].arriving_s = 0.3
+    one = asyncio.create_task(first.hold(ALL))
+    while not list(boxes[0].folder.glob("ticket-*")):
+        await asyncio.sleep(0.01)
+    boxes[1].arriving_s = 0.0
+    two = asyncio.create_task(second.hold(ALL))
+    done, pending = await asyncio.wait([one, two], timeout=20, return_when="FIRST_COMPLETED")
+    assert len(done) == 1
+    (first if one in done else second).release(done.pop().result())
+    assert len(await asyncio.wait_for(pending.pop(), 20)) == 4
+
+
+async def test_who_waits_keeps_the_place_though_the_agent_ends(boxes: list[Box]) -> None:
+    holder, waiter, later = Person(boxes), Person(boxes), Person(boxes)
+    held = await holder.hold(ALL)
+    waits = [asyncio.create_task(each.hold(ALL)) for each in (waiter, later)]
+    while not (waiter.said and later.said):
+        await asyncio.sleep(0.05)
+    boxes[1].replace_agent(waiter.hosts[1])
+    while len(list(boxes[1].folder.glob("ticket-*"))) < 2:
+        await asyncio.sleep(0.05)
+    holder.release(held)
+    done, _ = await asyncio.wait(waits, timeout=20, return_when="FIRST_COMPLETED")
+    assert done == {waits[0]}
+    waits[1].cancel()
 
 
 async def test_two_runs_of_one_cluster_get_other_gpus(boxes: list[Box]) -> None:
