@@ -283,7 +283,6 @@ async def claim(
         _tell(_failure(each) for each in found if each not in up)
         if not up:
             raise ClusterError("no host answered")
-        agents = {each.name: each.agent_pid for each in up}
         if listed or release:
             await _own_claims(up, release)
             return
@@ -291,7 +290,7 @@ async def claim(
             held: Picked = [(up[0].claims, await up[0].claims.claim_for(pid, shown))]
         else:
             held = await hold([host.claims for host in up], wanted, shown, _say())
-        named = {claims.name for claims, _ in held}
+        agents = {claims.name: claims.agent_pid for claims, _ in held}
         for claims, devices in held:
             for device in devices:
                 print(safe(f"{claims.name}  {device.label}  {device.uuid}"), flush=True)
@@ -301,8 +300,7 @@ async def claim(
         end = time.monotonic() + (math.inf if hold_s is None else hold_s)
         while (left_s := end - time.monotonic()) > 0:
             for each in up:
-                ended = each.lease_over or each.agent_pid != agents[each.name]
-                if ended and each.name in named:
+                if each.name in agents and (each.lease_over or each.agent_pid != agents[each.name]):
                     why = each.status.reason or "its agent ended"
                     raise ClusterError(f"{each.name}: {why}; its GPUs are not held")
             if pid and up[0].claims.over:

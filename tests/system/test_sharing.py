@@ -94,6 +94,25 @@ def test_who_waits_gets_what_is_freed_within_two_seconds(gputui: Command) -> Non
 
 
 @pytest.mark.slow
+def test_who_waits_gets_what_is_freed_though_its_agent_was_killed(gputui: Command) -> None:
+    first = holding(gputui, "-n", "4")
+    agents = agents_of(gputui)
+    second = gputui.start("claim", "-n", "4", "--wait", "60s", "--for", "1s")
+    wait_until(lambda: all(gpu["waiting"] for gpu in gpus(gputui)))
+    (pid,) = agents_of(gputui) - agents
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: len(agents_of(gputui) - {pid}) == 2)
+    wait_until(lambda: all(gpu["waiting"] for gpu in gpus(gputui)))
+    first.send_signal(signal.SIGINT)
+    said, errors = second.communicate(timeout=30)
+    assert (second.returncode, said.count("\n")) == (0, 4), errors
+
+
+def agents_of(gputui: Command) -> set[int]:
+    return {pid for pid in gputui.pids() if part_of(pid) == "agent"}
+
+
+@pytest.mark.slow
 def test_one_who_does_not_wait_comes_after_those_who_do(gputui: Command) -> None:
     holding(gputui, "-n", "3")
     gputui.start("claim", "-n", "2", "--wait", "60s")
