@@ -100,6 +100,12 @@ class HostClaims:
         uuids = tuple(device.uuid for device in self.devices)
         return await self._ask(StandInLine(0, uuids, gpus, note, place))
 
+    def tell(self) -> None:
+        """Say again to an agent that is reached again what it may have missed the end of."""
+        self.release({device.uuid for device in self.devices} - self.taken)
+        if self._asked_for_place is None:
+            self.leave_line()
+
     def leave_line(self) -> None:
         """Wait no more."""
         self._asked_for_place = None

@@ -7,14 +7,16 @@ import pytest
 
 from gputui.demo.devices import SimulatedGpu
 from gputui.model.hosts import Host
-from gputui.model.readings import DeviceReading, HostReading, Wanted
+from gputui.model.readings import DeviceReading, HostReading, Note, Wanted
 from gputui.model.snapshot import AWAY, HostState, WorkerState
 from gputui.protocol.agent import (
     ClaimGpus,
     FromAgent,
     KeepLease,
     Ping,
+    ReleaseGpus,
     RestartWorkers,
+    StandInLine,
     StartWorkers,
     Telemetry,
     WorkerExited,
@@ -270,6 +272,21 @@ async def test_gpus_of_a_removed_host_are_replaced_and_are_claimed_if_it_comes_a
         names = {f"{new}:gpu0", f"{new}:gpu1"}
         await one.until(lambda names=names: set(one.fleet.worker_table.up) == names)
         assert any(isinstance(each, ClaimGpus) for each in one.agent(new).taken)
+
+
+async def test_a_claim_that_ends_while_its_host_is_away_is_released_there_afterwards(
+    begin: Begin,
+) -> None:
+    one = begin(1, gpus=3, wanted=Wanted(2))
+    await one.up(2)
+    host = one.fleet._hosts["h0"]
+    await host.claims.claim(["GPU-h0-2"], Note())
+    one.agent().cut()
+    await one.until(lambda: host.state is not HostState.READY)
+    host.claims.release(["GPU-h0-2"])
+    await one.until(lambda: any(isinstance(each, ReleaseGpus) for each in one.agent().taken))
+    said = [each for each in one.agent().taken if isinstance(each, (ReleaseGpus, StandInLine))]
+    assert said == [ReleaseGpus(0, ("GPU-h0-2",)), StandInLine(0, (), 0, Note())]
 
 
 async def test_credentials_are_sent_to_hosts_that_are_accepted_only(begin: Begin) -> None:
