@@ -274,10 +274,14 @@ async def claim(
     if pid and len(read.hosts) > 1:
         raise UsageError("--pid: a process is on one host; name that one")
     hold_s = parse_span(span) if span else None
-    wait_s, now = parse_span(wait or "0"), time.time()
     text = note or (f"process {pid}" if pid else "")
-    shown = Note(text, since=now, until=None if hold_s is None else now + hold_s, only_held=True)
-    wanted = Wanted(gpus or 1, 0, parse_size("--memory-free", memory_free), wait_s)
+    memory_bytes, wait_s = parse_size("--memory-free", memory_free), parse_span(wait or "0")
+    wanted = Wanted(gpus or 1, 0, memory_bytes, wait_s)
+
+    def shown() -> Note:
+        now = time.time()
+        return Note(text, now, None if hold_s is None else now + hold_s, only_held=True)
+
     async with lone_agents(read.hosts, fleet_settings(), ask_here) as found:
         up = [each for each in found if each.state is HostState.READY]
         _tell(_failure(each) for each in found if each not in up)
@@ -287,7 +291,7 @@ async def claim(
             await _own_claims(up, release)
             return
         if pid:
-            held: Picked = [(up[0].claims, await up[0].claims.claim_for(pid, shown))]
+            held: Picked = [(up[0].claims, await up[0].claims.claim_for(pid, shown()))]
         else:
             held = await hold([host.claims for host in up], wanted, shown, _say())
         agents = {claims.name: claims.agent_pid for claims, _ in held}

@@ -175,14 +175,14 @@ def _will_do(device: DeviceReading, wanted: Wanted) -> bool:
 async def hold(
     hosts: Sequence[HostClaims],
     wanted: Wanted,
-    note: Note,
+    note: Callable[[], Note],
     waiting: Callable[[str], None] = lambda why: None,
 ) -> Picked:
     """Claim free GPUs, all or none; wait in line for them at most `wanted.wait_s`.
 
     Returns them by host. Over several hosts in the order of their names, and with a pause that
-    differs from one to the next, so that two who wait do not each keep a part. `waiting` is called
-    with why it waits. Raises ClusterError.
+    differs from one to the next, so that two who wait do not each keep a part. `note` is called for
+    a claim that begins now, `waiting` with why it waits. Raises ClusterError.
     """
     count = _number(hosts, wanted)
     if count > (there := _sum(_fitting(hosts, wanted, _could_do))):
@@ -199,8 +199,8 @@ async def hold(
             lines.callback(host.leave_line)
         place = 0
         while True:
-            place = await _stand(in_order, count, note, place, waiting)
-            picked, refused = await _claim_free(hosts, wanted, note)
+            place = await _stand(in_order, count, note(), place, waiting)
+            picked, refused = await _claim_free(hosts, wanted, note())
             if picked:
                 return picked
             why = _why_not(hosts, wanted, refused)

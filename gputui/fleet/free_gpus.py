@@ -81,7 +81,6 @@ class FreeGpus:
 
     async def _take(self, wanted: Wanted) -> None:
         """Claim what is missing, all or none."""
-        note = Note(f"cluster {self._settings.cluster}", time.time(), self._settings.promised_until)
         until = time.monotonic() + wanted.wait_s
         while self._coming() and not pick_free(self._claims(), wanted):
             await asyncio.sleep(LOOK_S)
@@ -89,7 +88,7 @@ class FreeGpus:
             return
         wanted = replace(wanted, wait_s=max(0.0, until - time.monotonic()))
         try:
-            picked = await hold(self._claims(), wanted, note, self._say)
+            picked = await hold(self._claims(), wanted, self._note, self._say)
         except ClusterError as error:
             self._say(str(error))
             return
@@ -97,6 +96,9 @@ class FreeGpus:
             new = {device.uuid for device in devices}
             self._taken[claims.name] = self._taken.get(claims.name, frozenset()) | new
         self.lacking = ""
+
+    def _note(self) -> Note:
+        return Note(f"cluster {self._settings.cluster}", time.time(), self._settings.promised_until)
 
     def _concerns(self, host: Host) -> bool:
         return self._scheduler_wanted.is_set() and takes_free(host, self._settings)

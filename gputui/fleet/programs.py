@@ -246,11 +246,11 @@ class Programs:
             await asyncio.sleep(LOOK_S)
         if not any(claims.devices for claims in self._claims()):
             return self._on_cpus(wanted)
-        note = Note(" ".join(order.launch.argv)[:NOTE_CHARACTERS], since=time.time())
+        text = " ".join(order.launch.argv)[:NOTE_CHARACTERS]
         group.claimed = await hold(
             self._claims(),
             replace(wanted, wait_s=max(0.0, until - time.monotonic())),
-            note,
+            lambda: Note(text, since=time.time()),
             lambda why: group.send(ProgramWaits(order.run, why)),
         )
         lines = list(self._hosts)

@@ -20,6 +20,10 @@ from gputui.model.readings import DeviceReading, Note, Wanted, waiting_for
 from gputui.protocol.agent import Claimed, Configure
 
 
+def training() -> Note:
+    return Note("training")
+
+
 class Box:
     """A host with GPUs and a folder of claims; each head that reaches it has an agent there."""
 
@@ -85,7 +89,7 @@ async def test_a_claim_that_is_granted_too_late_is_released(boxes: list[Box]) ->
     boxes[1].is_late = True
     (first, _), (second, read) = (box.agent(Host(box.name)) for box in boxes)
     with pytest.raises(ClusterError, match="b: its agent does not answer"):
-        await hold([first, second], Wanted(4), Note("training"))
+        await hold([first, second], Wanted(4), training)
     read()
     assert not any(device.claim for device in second.devices)
 
@@ -93,7 +97,7 @@ async def test_a_claim_that_is_granted_too_late_is_released(boxes: list[Box]) ->
 async def test_who_gives_up_while_an_agent_answers_holds_nothing(boxes: list[Box]) -> None:
     boxes[1].answering_s = 60.0
     (first, read_first), (second, read) = (box.agent(Host(box.name)) for box in boxes)
-    claiming = asyncio.create_task(hold([first, second], Wanted(4), Note("training")))
+    claiming = asyncio.create_task(hold([first, second], Wanted(4), training))
     async with asyncio.timeout(10.0):
         while not any(device.claim for device in second.devices):
             await asyncio.sleep(0.01)
@@ -111,9 +115,9 @@ async def test_who_is_refused_releases_nothing_that_another_run_of_the_cluster_h
 ) -> None:
     boxes[0].answering_s = 0.1
     (first, _), (second, read) = (box.agent(Host(box.name)) for box in boxes)
-    all_four = asyncio.create_task(hold([first, second], Wanted(4), Note("training")))
+    all_four = asyncio.create_task(hold([first, second], Wanted(4), training))
     await asyncio.sleep(0)
-    ((_, devices),) = await hold([first, second], Wanted(2), Note("training"))
+    ((_, devices),) = await hold([first, second], Wanted(2), training)
     with pytest.raises(ClusterError, match="somebody else took free GPUs"):
         await all_four
     read()
@@ -134,7 +138,7 @@ class Person:
         reading = asyncio.create_task(self._read())
         await asyncio.sleep(0)
         try:
-            picked = await hold(self.hosts, wanted, Note("training"), self.said.append)
+            picked = await hold(self.hosts, wanted, training, self.said.append)
         finally:
             reading.cancel()
         return [device.uuid for _, devices in picked for device in devices]
@@ -202,11 +206,11 @@ async def test_who_waits_keeps_the_place_though_the_agent_ends(boxes: list[Box])
 
 async def test_two_runs_of_one_cluster_get_other_gpus(boxes: list[Box]) -> None:
     hosts = Person(boxes[:1]).hosts  # that look no more
-    runs = await asyncio.gather(*(hold(hosts, Wanted(1), Note()) for _ in range(2)))
+    runs = await asyncio.gather(*(hold(hosts, Wanted(1), Note) for _ in range(2)))
     held = [device.uuid for picked in runs for _, devices in picked for device in devices]
     assert sorted(held) == boxes[0].uuids
     with pytest.raises(ClusterError, match="too few free GPUs: 1 asked for, 0 free"):
-        await hold(hosts, Wanted(1), Note())
+        await hold(hosts, Wanted(1), Note)
 
 
 async def test_two_runs_of_one_cluster_wait_one_after_the_other(boxes: list[Box]) -> None:
@@ -326,7 +330,7 @@ async def test_a_host_whose_claims_fail_is_named_and_the_others_give_theirs(
 
 async def test_gpus_that_others_took_a_moment_ago_leave_the_rest(boxes: list[Box]) -> None:
     people = [Person(boxes) for _ in range(4)]  # who do not look again
-    picked = [await hold(each.hosts, Wanted(1), Note()) for each in people]
+    picked = [await hold(each.hosts, Wanted(1), Note) for each in people]
     held = {device.uuid for some in picked for _, devices in some for device in devices}
     assert held == {*boxes[0].uuids, *boxes[1].uuids}
 
