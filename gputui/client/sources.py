@@ -19,6 +19,7 @@ from gputui.model.readings import Wanted
 
 MAX_BYTES = 2**20
 LOCAL = "localhost"
+QUOTED = re.compile(r'"[^"\n]*"')
 UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -37,10 +38,10 @@ class HostsInput:
 def read_hosts(hosts: str | Path | Iterable[str] | None, text_name: str = "HOSTS") -> HostsInput:
     """Return the hosts that `hosts` names; errors in a text begin with `text_name`.
 
-    None is this machine; an existing path, or anything with a `/` (but in `key=value` and `://`) or
-    ending in `.txt`, is a file; `-` is stdin; anything else is the text itself, with `;` between
-    lines. Raises UsageError when there is no such file, or it is no text; HostsError with every bad
-    line.
+    None is this machine; an existing path, or anything with a `/` (but in `key=value`, `://` and
+    quotes) or ending in `.txt`, is a file; `-` is stdin; anything else is the text itself, with `;`
+    between lines. Raises UsageError when there is no such file, or it is no text; HostsError with
+    every bad line.
 
     >>> [host.name for host in read_hosts("gpu-a; gpu-b gpus=0,1").hosts]
     ['gpu-a', 'gpu-b']
@@ -74,12 +75,13 @@ def _text_of(hosts: str | Path | Iterable[str] | None) -> tuple[str, str]:
     if hosts.endswith(".ipynb"):
         hint = "open it in Jupyter, where GPUCluster(…) starts a cluster and connect(…) uses one"
         raise UsageError(f"{hosts}: is a notebook; {hint}")
-    is_path = any("/" in word for word in hosts.split() if "=" not in word and "://" not in word)
+    words = QUOTED.sub("", hosts).split()
+    is_path = any("/" in word for word in words if "=" not in word and "://" not in word)
     if is_path or hosts.endswith(".txt") or os.path.exists(hosts):  # noqa: PTH110
         return _read(Path(hosts))
     if "." in hosts and (near := _near(Path(hosts))):
         raise UsageError(f"{hosts}: no such file{near}; a host of that name goes into a file")
-    return hosts.replace(";", "\n"), ""
+    return re.sub(f"({QUOTED.pattern})|;", lambda found: found[1] or "\n", hosts), ""
 
 
 def _near(path: Path) -> str:

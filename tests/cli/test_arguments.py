@@ -36,6 +36,14 @@ def test_text_has_semicolons_for_lines_and_commas_for_names() -> None:
     ]
 
 
+def test_semicolons_and_slashes_in_quotes_belong_to_the_value() -> None:
+    given = read_hosts('a setup="source /etc/profile; export A=1"; b')
+    assert [(host.name, host.setup) for host in given.hosts] == [
+        ("a", "source /etc/profile; export A=1"),
+        ("b", ""),
+    ]
+
+
 @pytest.mark.parametrize(
     ("given", "says"),
     [
