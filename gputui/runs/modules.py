@@ -18,7 +18,8 @@ import sys
 import time
 from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from importlib.abc import ExecutionLoader, MetaPathFinder
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.resources.abc import ResourceReader
 from importlib.util import decode_source, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -122,6 +123,14 @@ class Modules(MetaPathFinder, ExecutionLoader):
     def get_source(self, fullname: str) -> str:
         """Return a module's text, for loading it and for tracebacks."""
         return decode_source(self.sources[fullname])
+
+    def get_data(self, path: str) -> bytes:
+        """Return the content of a package's file, on this machine or a shared file system."""
+        return Path(path).read_bytes()
+
+    def get_resource_reader(self, fullname: str) -> ResourceReader:
+        """Return the reader of such files for `importlib.resources`."""
+        return SourceFileLoader(fullname, self.paths[fullname]).get_resource_reader(fullname)
 
 
 def installed() -> list[Modules]:

@@ -2,9 +2,11 @@
 
 import importlib
 import pickle
+import pkgutil
 import sys
 import traceback
 from collections.abc import Iterator
+from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -47,6 +49,17 @@ def test_they_are_imported_where_the_folder_is_not_on_the_path(tmp_path: Path) -
     package = importlib.import_module("qa_pack")
     assert (package.x, package.__file__) == (1, str(tmp_path / "qa_pack" / "__init__.py"))
     assert importlib.import_module("qa_pack.two").__package__ == "qa_pack"
+
+
+def test_a_package_reads_its_data_where_its_folder_is(tmp_path: Path) -> None:
+    write(tmp_path, qa_pack__in____init__="")
+    (tmp_path / "qa_pack" / "data.txt").write_text("here")
+    sent(tmp_path).install()
+    package = importlib.import_module("qa_pack")
+    assert pkgutil.get_data("qa_pack", "data.txt") == b"here"
+    assert resources.files(package).joinpath("data.txt").read_text() == "here"
+    with pytest.raises(FileNotFoundError):
+        pkgutil.get_data("qa_pack", "none.txt")
 
 
 def test_an_edited_module_takes_the_place_of_one_that_was_uninstalled(tmp_path: Path) -> None:
