@@ -179,3 +179,8 @@ def test_a_task_that_a_worker_cannot_load_raises_why_and_its_module_can_be_sent(
                 gputui.send_modules(client, runtime / "nowhere")
             gputui.send_modules(client, folder)
             assert client.submit(double, 5).result(timeout=30) == 10
+        for factor in (3, 4):
+            uploaded = runtime / "of_the_client.py"
+            uploaded.write_text(f"def double(x):\n    return {factor} * x\n")
+            client.upload_file(str(uploaded))
+            assert client.submit(double, 5, pure=False).result(timeout=30) == 5 * factor

@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from importlib.abc import ExecutionLoader, MetaPathFinder
-from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from importlib.resources.abc import ResourceReader
 from importlib.util import decode_source, spec_from_file_location
 from pathlib import Path
@@ -107,8 +107,11 @@ class Modules(MetaPathFinder, ExecutionLoader):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return how a module is loaded; None if it is not one of these."""
-        if fullname not in self.sources:
+        """Return how a module is loaded; None if it is not one of these.
+
+        Dask's `upload_file` loads again what it has written into a folder of `sys.path`.
+        """
+        if fullname not in self.sources or (target and PathFinder.find_spec(fullname, path)):
             return None
         file = Path(self.paths[fullname])
         inside = [str(file.parent)] if file.name == "__init__.py" else None
@@ -161,11 +164,11 @@ def modules_in(folder: Path, first: Collection[str] = ()) -> Modules:
 
 def _is_shadowed(name: str, path: Path) -> bool:
     """Whether an import of this name would not find this file, here or on the cluster."""
-    if name.partition(".")[0] in sys.stdlib_module_names:
+    if name == "__main__" or name.partition(".")[0] in sys.stdlib_module_names:
         return True
-    if name not in sys.modules:
-        return path.resolve() == Path(getattr(sys.modules["__main__"], "__file__", "")).resolve()
-    return path.resolve() != Path(sys.modules[name].__file__ or "").resolve()
+    loaded = sys.modules.get(name, sys.modules["__main__"])
+    same = path.resolve() == Path(getattr(loaded, "__file__", None) or "").resolve()
+    return same is (name not in sys.modules)
 
 
 def _found(folder: Path, parent: str) -> Iterator[tuple[str, Path]]:

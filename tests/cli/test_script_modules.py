@@ -108,6 +108,15 @@ def test_a_file_with_the_name_of_a_module_of_pythons_own_is_none_of_the_folders(
     assert sorted(modules_in(tmp_path).sources) == ["qa_own"]
 
 
+@pytest.mark.parametrize("file", ["__main__.py", None])
+def test_what_runs_is_none_of_its_modules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str | None
+) -> None:
+    write(tmp_path, __main__="", qa_own="")
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", file and str(tmp_path / file))
+    assert sorted(modules_in(tmp_path).sources) == ["qa_own"]
+
+
 def test_a_module_that_did_not_change_is_not_imported_again(tmp_path: Path) -> None:
     write(tmp_path, qa_state="x = []")
     sent(tmp_path).install()
