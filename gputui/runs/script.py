@@ -22,7 +22,8 @@ import sys
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, wraps
+from inspect import signature
 from pathlib import Path
 from traceback import format_exception
 from types import ModuleType
@@ -31,6 +32,7 @@ from typing import Any
 from gputui.client.head_connection import HeadConnection
 from gputui.engine import dask_settings
 from gputui.errors import ExitCode, HeadError, UsageError
+from gputui.model.plain_text import safe
 from gputui.process.lifetime import die_with
 from gputui.protocol.frontend import Attached
 
@@ -71,7 +73,7 @@ def main() -> None:
 def _find_cluster() -> None:
     """Have `Client()` find the cluster, here and in child processes, and know its settings."""
     import dask.config
-    import distributed  # noqa: F401 - its defaults come before the settings of this cluster
+    import distributed  # its defaults come before the settings of this cluster
 
     logging.getLogger("distributed.preloading").setLevel(logging.WARNING)
     for part in ("client", "batched"):  # the command says more clearly that it was lost
@@ -92,6 +94,23 @@ def _find_cluster() -> None:
     with contextlib.suppress(HeadError):  # the command says so, and ends the script
         _attached(socket)
     dask.config.set(settings)
+    _take_no_keywords_of_local_clusters(distributed.Client)
+
+
+def _take_no_keywords_of_local_clusters(client_class: type) -> None:
+    """Have `Client(n_workers=4)` mean `Client()`, and say so."""
+    make = client_class.__init__  # type: ignore[misc]
+    own = signature(make).parameters
+
+    @wraps(make)
+    def init(self: Any, address: Any = None, *args: Any, **keywords: Any) -> None:
+        if address is None and (others := keywords.keys() - own):
+            listed = ", ".join(sorted(others))
+            print(safe(f"gputui: Client: no effect on this cluster: {listed}"), file=sys.stderr)
+            keywords = {name: keywords[name] for name in keywords.keys() & own}
+        make(self, address, *args, **keywords)
+
+    client_class.__init__ = init  # type: ignore[misc]
 
 
 def _cluster() -> tuple[str, str, str]:
