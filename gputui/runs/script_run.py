@@ -34,7 +34,7 @@ GRACE_S = 5.0
 """How long a script may go on after Ctrl-C."""
 MOST_SAID = 2**16
 """Of the traceback of a script that fails."""
-LOST_S = 0.5
+LOST_S = 2.0
 """How long a script may go on once its cluster is lost: nothing can compute for it any more."""
 
 
@@ -109,6 +109,7 @@ async def _attended(ongoing: OngoingRun, script: Child, error_file: int) -> int:
             warn(str(error))
             wait = asyncio.ensure_future
         except HeadError:
+            os.pwrite(error_file, STOPPED, 0)
             await script.wait(LOST_S)  # as a rule its own client tells it
             await script.end(LOST_S, signal.SIGINT)
             raise
