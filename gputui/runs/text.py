@@ -131,9 +131,11 @@ def _list(values: Sequence[Any], unit: str) -> str:
 def _measured(value: float, unit: str) -> str:
     """Return a value with its unit, in three digits.
 
-    >>> _measured(49.83e12, "FLOP/s"), _measured(2.5, "s"), _measured(999.7e6, "B")
-    ('49.8 TFLOP/s', '2.5 s', '1 GB')
+    >>> _measured(49.83e12, "FLOP/s"), _measured(2.5, "s"), _measured(7.4e-05, "s")
+    ('49.8 TFLOP/s', '2.5 s', '0.074 ms')
     """
+    if unit == "s" and 0 < value < 0.1:
+        return f"{1e3 * value:.3g} ms"
     if unit in PREFIXED:
         for scale, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
             if abs(value) >= 0.9995 * scale:
