@@ -50,7 +50,13 @@ from gputui.protocol.frontend import (
     Stopping,
 )
 from gputui.protocol.programs import is_program
-from gputui.protocol.scheduler import Counts, Remove, RetiredByClient, SchedulerStarted
+from gputui.protocol.scheduler import (
+    ClosedWhenIdle,
+    Counts,
+    Remove,
+    RetiredByClient,
+    SchedulerStarted,
+)
 from gputui.protocol.shared import Credentials
 from gputui.protocol.starter import ConfigureHead
 from gputui.version import __version__
@@ -190,7 +196,9 @@ class Head:
                 raise HeadError(self.end_reason)
             await self._change.wait()
 
-    def scheduler_took(self, message: SchedulerStarted | Counts | RetiredByClient) -> None:
+    def scheduler_took(
+        self, message: SchedulerStarted | Counts | RetiredByClient | ClosedWhenIdle
+    ) -> None:
         """Handle what the scheduler reports."""
         match message:
             case SchedulerStarted(port=port):
@@ -207,6 +215,8 @@ class Head:
                 text = f"a Dask client retired {', '.join(names)}"
                 self.tell(Severity.INFO, "cluster", "scaled", text)
                 self.fleet.set_desired(desired.retire(self.fleet.desired, names))
+            case ClosedWhenIdle():
+                self.stop("it was idle for longer than Dask's distributed.scheduler.idle-timeout")
 
     def scheduler_ended(self, reason: str, closed: bool) -> None:
         """End the cluster: there will be no other scheduler."""

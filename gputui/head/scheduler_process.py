@@ -28,6 +28,7 @@ from gputui.process.procfs import CpuMeter, catches, process_stat
 from gputui.process.search_path import own_python
 from gputui.protocol.channel import TRUSTED_LINE_BYTES
 from gputui.protocol.scheduler import (
+    ClosedWhenIdle,
     ConfigureScheduler,
     Counts,
     FromScheduler,
@@ -86,7 +87,7 @@ class SchedulerProcess:
         host: str,
         start: StartScheduler,
         tell: Callable[[Severity, str, str, str], None],
-        took: Callable[[SchedulerStarted | Counts | RetiredByClient], None],
+        took: Callable[[SchedulerStarted | Counts | RetiredByClient | ClosedWhenIdle], None],
         ended: Callable[[str, bool], None],
     ) -> None:
         """Have it listen at `host`.

@@ -122,5 +122,10 @@ class RetiredByClient:
     names: Fleet[Name]
 
 
-FromScheduler = SchedulerStarted | Counts | Retired | RetiredByClient
+@dataclass(frozen=True, slots=True)
+class ClosedWhenIdle:
+    """It was idle for as long as Dask's setting allows, and closes."""
+
+
+FromScheduler = SchedulerStarted | Counts | Retired | RetiredByClient | ClosedWhenIdle
 """What a scheduler sends."""

@@ -75,6 +75,13 @@ async def test_an_unused_cluster_that_stays_ends_after_its_timeout(clusters: Clu
     assert running_clusters() == ()
 
 
+async def test_a_cluster_that_dask_ends_when_idle_names_the_setting(clusters: Clusters) -> None:
+    config = '{"distributed": {"scheduler": {"idle-timeout": "1s"}}}'
+    cluster = await clusters.start(stays=True, frontend="run", dask_config_json=config)
+    await cluster.until(lambda: cluster.stopped)
+    assert cluster.stopped and "distributed.scheduler.idle-timeout" in cluster.stopped.reason
+
+
 async def test_an_unknown_host_is_refused_by_name(standing: LiveCluster) -> None:
     with pytest.raises(HeadError, match="no host elsewhere"):
         await standing.request(RetryHosts(0, ("elsewhere",)))

@@ -37,6 +37,7 @@ from gputui.model.snapshot import TaskGroupStatus, TaskSpan
 from gputui.model.usage import Way
 from gputui.process.background import Background
 from gputui.protocol.scheduler import (
+    ClosedWhenIdle,
     ConfigureScheduler,
     Counts,
     FromScheduler,
@@ -70,6 +71,7 @@ class SendSooner(SchedulerPlugin):  # type: ignore[misc]
 
 
 @overriding(
+    close="self timeout reason",
     start_http_server="self routes dashboard_address default_port ssl_options",
     retire_workers="self workers names close_workers remove stimulus_id kwargs",
     restart_workers="self workers client timeout wait_for_workers on_error stimulus_id",
@@ -117,6 +119,12 @@ class Scheduler(distributed.Scheduler):  # type: ignore[misc]
         if self._serves_http:
             super().start_http_server(*args, **kwargs)
             self.http_server.request_callback = guarded(self.http_application)
+
+    async def close(self, timeout: float | None = None, reason: str = "unknown") -> None:
+        """Close it, and report to the head where Dask's idle timeout does so."""
+        if reason == "idle-timeout-exceeded":  # as distributed 2026.8 names it
+            self.tell_head(ClosedWhenIdle())
+        await super().close(timeout, reason)
 
     async def retire_workers(
         self,
