@@ -156,7 +156,7 @@ async def _asked(cluster: ConnectionFile, opened: contextlib.AsyncExitStack) -> 
         async with asyncio.timeout(ANSWER_S):
             opening = HeadConnection.open(cluster.socket, frontend="command", snapshots=True)
             connection = await opened.enter_async_context(await opening)
-            connection.heard = heard
+            connection.hear(heard)
             await connection.received(SnapshotTaken)
             return connection, said
     return None

@@ -99,7 +99,7 @@ async def why(name: str | None, as_json: bool, bundle: str | None) -> None:
 
 async def _examined(connection: HeadConnection, heard: list[ToFrontend], *, logs: bool) -> Examined:
     """Have the head's agents examine its workers; keep what the head says meanwhile."""
-    connection.heard = heard.append
+    connection.hear(heard.append)
     async with connection:
         connection.send(FollowLogs(logs))
         found: Examined = await connection.request(Examine(0))

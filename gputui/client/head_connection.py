@@ -146,6 +146,12 @@ class HeadConnection(contextlib.AbstractAsyncContextManager["HeadConnection"]):
             self._arrived.clear()
             await self._arrived.wait()
 
+    def hear(self, heard: Callable[[ToFrontend], None]) -> None:
+        """Call this with each message that waits, and with each later one as it arrives."""
+        for message in self._unasked:
+            heard(message)
+        self.heard = heard
+
     async def received(self, kind: type[Message]) -> Message:
         """Return the next message of this class; raises HeadError when the head is gone before."""
         async for message in self.messages():

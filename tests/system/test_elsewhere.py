@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sys
+import tarfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -95,6 +96,14 @@ def test_python_connects_to_a_cluster_on_another_machine(there: There) -> None:
     assert (name, result, dashboard) == ("lab", "3", "200")
     assert address.startswith("tls://127.0.0.1:")
     assert address != there.connection_file["address"]
+
+
+@pytest.mark.slow
+def test_why_a_cluster_on_another_machine_is_stuck_is_said_here(there: There) -> None:
+    done = there.gputui.ok("why", there.name, "--bundle", "b.tar.gz")
+    assert "it waits for a client" in done.stdout
+    with tarfile.open(there.gputui.folder / "b.tar.gz") as bundle:
+        assert "gputui-why/snapshot.json" in bundle.getnames()
 
 
 @pytest.mark.slow
