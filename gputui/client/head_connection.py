@@ -16,12 +16,13 @@ from typing import Any, Self, TypeVar
 
 from gputui.errors import HeadError, OtherVersionError, ProtocolError
 from gputui.model.snapshot import Session
-from gputui.process.background import Background, words
+from gputui.process.background import Background, within, words
 from gputui.protocol.channel import TRUSTED_LINE_BYTES
 from gputui.protocol.frontend import (
     HELLO,
     Attach,
     Attached,
+    AwaitWorkers,
     FromFrontend,
     Reply,
     Request,
@@ -37,6 +38,8 @@ from gputui.protocol.typed_codec import TypedChannel, decode, encode
 
 GONE = "the cluster's head is gone"
 OTHER_VERSION = "use the gputui that started the cluster, or start it again with this one"
+PARTING_S = 2.0
+"""How long a head elsewhere may take to answer before its connection closes."""
 
 Message = TypeVar("Message")
 HeadChannel = TypedChannel[FromFrontend, ToFrontend]
@@ -163,6 +166,10 @@ class HeadConnection(contextlib.AbstractAsyncContextManager["HeadConnection"]):
         """Detach from the cluster; `messages` ends."""
         try:
             await self._channel.flush()
+            if self.forward is not None:
+                # SSH drops what it has not passed on yet; an answer shows that all has arrived.
+                with contextlib.suppress(HeadError):
+                    await within(PARTING_S, self.request(AwaitWorkers(0, 0)))
             await self._tasks.close()
             await self._channel.close()
         finally:

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import tarfile
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,9 +16,11 @@ from pathlib import Path
 import dask
 import pytest
 
-from gputui.client.remote_head import RemoteHead
+from gputui.client.remote_head import RemoteHead, nobody
 from gputui.errors import UsageError
 from gputui.fleet.stages import Question
+from gputui.model.snapshot import RunState, RunStatus
+from gputui.protocol.frontend import ReportRun, SnapshotTaken
 from tests.processes import lives, processes_of
 from tests.sshd import AsyncsshServer, Namespaces, SshHost, SshHosts, free_port, wait_for_ssh
 from tests.system import hang
@@ -104,6 +107,22 @@ def test_why_a_cluster_on_another_machine_is_stuck_is_said_here(there: There) ->
     assert "it waits for a client" in done.stdout
     with tarfile.open(there.gputui.folder / "b.tar.gz") as bundle:
         assert "gputui-why/snapshot.json" in bundle.getnames()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("runtime")
+async def test_the_last_report_of_a_run_arrives_before_the_connection_closes(
+    there: There, openssh_hosts: SshHosts
+) -> None:
+    with dask.config.set({"gputui.ssh.config": str(openssh_hosts.config)}):
+        head = RemoteHead(there.login, "lab", nobody)
+    ids = [f"reported{number}" for number in range(8)]
+    for id in ids:
+        async with await head.open(frontend="run") as connection:
+            connection.send(ReportRun(RunStatus(id, "smoke", (), RunState.DONE, time.time())))
+    async with await head.open(frontend="command", snapshots=True) as connection:
+        snapshot = (await connection.received(SnapshotTaken)).snapshot
+    assert {run.id for run in snapshot.runs} >= {*ids}
 
 
 @pytest.mark.slow
