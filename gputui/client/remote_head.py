@@ -21,7 +21,7 @@ from urllib.parse import urlsplit, urlunsplit
 from gputui.client.head_connection import HeadConnection
 from gputui.errors import GputuiError, HeadError, HostError, UsageError
 from gputui.fleet.deploy import remote
-from gputui.fleet.deploy.start_agent import interpreters_for
+from gputui.fleet.deploy.start_agent import interpreters_for, starting_python
 from gputui.fleet.stages import Ask, Question, Stages
 from gputui.folders import runtime_folder
 from gputui.model.hosts import parse_hosts
@@ -34,6 +34,7 @@ from gputui.settings import load_settings
 from gputui.version import __version__
 
 if TYPE_CHECKING:
+    from gputui.fleet.session import CommandStream
     from gputui.fleet.ssh.connector import Connection, Connector
 
 GREETING = b"gputui-there-1"
@@ -54,6 +55,8 @@ ANSWERS: Mapping[str, tuple[Mapping[str, type], ...]] = {
     "up": ({"status": int, "said": str, "warned": str}, {"looked": list}),
 }
 """What `there.py` answers to each order; another machine may say anything."""
+AT_LENGTH = ("stop", "up")
+"""Orders that take their time; another one has shown before that a shell there starts Python."""
 
 
 class RemoteHead:
@@ -259,20 +262,40 @@ class RemoteHead:
         from gputui.fleet.ssh.connector import Connector
 
         await self.close()
-        stages = Stages(self._host.name, self._settings.stage_timeout_s, ask=self._ask)
         self._connector = self._connector or Connector(self._settings.ssh_config)
-        self._connection = await self._connector.connect(self._host, stages, remote.COMMAND)
+        self._connection = await self._connector.connect(self._host, self._stages(), remote.COMMAND)
         self._keep_alive()
         return self._connection
+
+    def _stages(self) -> Stages:
+        return Stages(self._host.name, self._settings.stage_timeout_s, ask=self._ask)
 
     def _keep_alive(self) -> None:
         if self._connection is not None:
             self._connection.keep_alive(self._keepalive_s, KEEPALIVES)
 
     async def _ordered(self, order: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Have a script there carry out an order, and return its answer; raises HeadError."""
+        """Have a script there carry out an order, and return its answer.
+
+        Raises HeadError, and HostError where the login shell does not start Python in time.
+        """
         connection = await self._connected()
         stream = await connection.run(remote.COMMAND)
+        bounded = (
+            contextlib.nullcontext()
+            if order["do"] in AT_LENGTH
+            else starting_python(self._host, self._stages())
+        )
+        try:
+            async with bounded:
+                return await self._answered(stream, order)
+        except BaseException:  # the shell there may go on waiting
+            await asyncio.shield(stream.close())
+            raise
+
+    async def _answered(
+        self, stream: "CommandStream", order: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
         script = Path(__file__).with_name("there.py").read_text(encoding="utf-8")
         stream.write(remote.first_lines(interpreters_for(self._host), script, order))
         said = b""

@@ -11,6 +11,7 @@ import pytest
 from gputui.cli import run_command
 from gputui.client.remote_head import GREETING, RemoteHead, nobody
 from gputui.errors import HeadError
+from gputui.fleet.deploy import start_agent
 from tests.sshd import AsyncsshServer, SshHosts
 from tests.test_borders import POISON, harmless
 
@@ -66,7 +67,7 @@ COMMANDS = (
     ["ls", "liar:"],
     ["down", "liar:lab"],
     ["--attach", "liar:", "--run", "smoke"],
-    ["up", "localhost", "--on"],
+    ["up", "localhost", "--on", "liar"],
 )
 
 
@@ -105,6 +106,24 @@ def test_whatever_a_login_machine_answers_is_an_error_in_words_or_a_safe_list(
         assert harmless(printed.out + printed.err), answer[:200]
         assert "refuses the connection" not in printed.err
         assert "Traceback" not in printed.err and len(printed.err) < 4_000, answer[:200]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda words: words[0])
+@pytest.mark.usefixtures("runtime")
+def test_a_login_shell_that_waits_for_ever_is_named(
+    start_asyncssh: Callable[..., AsyncsshServer],
+    ssh_folder: SshHosts,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    command: list[str],
+) -> None:
+    monkeypatch.setattr(start_agent, "PATIENT", 0.1)
+    start_asyncssh("liar", shell=("/bin/sh", "-c", "cat >/dev/null"))
+    with dask.config.set({"gputui.ssh.config": str(ssh_folder.config)}):
+        assert run_command(command) == 3
+    said = capsys.readouterr().err
+    assert "its login shell did not start Python within 1 s" in said
+    assert "`ssh liar true`" in said
 
 
 @pytest.mark.parametrize("address", ["x", "tls://[", "tls://a:99999999", "tls://:1", POISON])

@@ -15,7 +15,7 @@ import pytest
 import gputui
 from gputui.errors import HostError, UsageError
 from gputui.fleet.checks import Finding, Verdict
-from gputui.fleet.deploy import remote
+from gputui.fleet.deploy import remote, start_agent
 from gputui.fleet.deploy.bootstrap import (
     NOTHING_SPECIAL,
     PackageSource,
@@ -161,6 +161,16 @@ async def test_bootstrap_says_what_a_host_lacks(
     (outcome,), told = await made_ready(ssh_folder, "ssh1")
     assert "no space left" in told
     assert outcome.reason == "the environment could not be made: see above"
+
+
+async def test_bootstrap_names_a_login_shell_that_waits_for_ever(
+    start_asyncssh: Start, ssh_folder: SshHosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(start_agent, "PATIENT", 1 / SETTINGS.stage_timeout_s)
+    start_asyncssh("ssh1", shell=("/bin/sh", "-c", "cat >/dev/null"))
+    (outcome,), _ = await made_ready(ssh_folder, "ssh1")
+    assert "its login shell did not start Python within 1 s" in outcome.reason
+    assert "`ssh ssh1 true`" in outcome.hint
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from gputui.errors import GputuiError, HostError, UsageError
 from gputui.fleet.deploy import remote
-from gputui.fleet.deploy.start_agent import AgentOpener
+from gputui.fleet.deploy.start_agent import AgentOpener, starting_python
 from gputui.fleet.session import AgentChannel
 from gputui.fleet.stages import Ask, FleetSettings, Stages, installed_here
 from gputui.model.hosts import Host
@@ -29,6 +29,7 @@ NEEDED = ("dask", "distributed", "numpy")
 USED_BY_TASKS = ("pandas", "pyarrow", "scipy", "scikit-learn")
 """Installed where this environment has them: presets' tasks import them on the workers."""
 
+Report = dict[str, str]
 Tell = Callable[[str, str], None]
 """Takes a host's name and a line of progress."""
 
@@ -132,7 +133,9 @@ async def bootstrap(
                 channel = AgentChannel(await connection.run(remote.COMMAND))
                 try:
                     channel.stream.write(await asyncio.to_thread(_order, host, settings, source))
-                    return await _follow(host, channel, tell, source)
+                    async with starting_python(host, stages):
+                        first = await _next_report(channel)
+                    return await _follow(host, channel, first, tell, source)
                 finally:
                     await asyncio.shield(channel.close())
         except HostError as error:
@@ -178,11 +181,15 @@ def _described(wheel: Path) -> dict[str, object]:
     return {"name": wheel.name, "size": len(data), "sha256": digest}
 
 
-async def _follow(host: Host, channel: AgentChannel, tell: Tell, source: PackageSource) -> str:
-    """Follow the script's reports, and return the interpreter that is ready; raises HostError."""
+async def _follow(
+    host: Host, channel: AgentChannel, report: Report, tell: Tell, source: PackageSource
+) -> str:
+    """Follow the script's reports from this one on, and return the interpreter that is ready.
 
-    while (line := await channel.read_line()) is not None:
-        match _report(line):
+    Raises HostError.
+    """
+    while report:
+        match report:
             case {"line": text}:
                 tell(host.name, text)
             case {"send": "wheels"}:
@@ -193,13 +200,22 @@ async def _follow(host: Host, channel: AgentChannel, tell: Tell, source: Package
                 return python
             case {"failed": reason, "hint": hint}:
                 raise HostError(host.name, PREPARING, reason, hint=hint)
+        report = await _next_report(channel)
     reason, hint = "; ".join(("it ended early", *channel.stream.stderr_tail)), ""
     if await channel.stream.exit_status() == remote.NO_PYTHON:
         reason, hint = "no Python 3 there", "install Python there"
     raise HostError(host.name, PREPARING, reason, hint=hint)
 
 
-def _report(line: bytes) -> dict[str, str]:
+async def _next_report(channel: AgentChannel) -> Report:
+    """Return the next report; {} at the end."""
+    while (line := await channel.read_line()) is not None:
+        if report := _report(line):
+            return report
+    return {}
+
+
+def _report(line: bytes) -> Report:
     """Return the report in a line of the script; {} for any other line, as of a login shell.
 
     >>> _report(b'{"done": "/env/bin/python"}'), _report(b'{"done": [1]}'), _report(b"[" * 9999)

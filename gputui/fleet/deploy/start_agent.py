@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -85,11 +85,7 @@ class AgentOpener:
         connection = await self.connect(host, stages)
         async with AsyncExitStack() as undo:
             undo.push_async_callback(connection.close)
-            # For a lock that all hosts of a cluster want, a login shell may take long.
-            bound_s = stages.timeout_s * PATIENT
-            late = f"its login shell did not start Python within {bound_s:g} s"
-            hint = f"does `{host.by_hand} true` return? Its shell may wait for a lock or input"
-            async with stages.enter(HostState.PROBING, late, hint, bound_s=bound_s):
+            async with starting_python(host, stages):
                 pack = await self.pack()
                 try:
                     channel = AgentChannel(await connection.run(remote.COMMAND))
@@ -186,6 +182,17 @@ class AgentOpener:
         if python.verdict is Verdict.BAD:
             raise stages.error(python.text, python.hint)
         return greeting
+
+
+def starting_python(host: Host, stages: Stages) -> AbstractAsyncContextManager[None]:
+    """Return the stage in which a host's login shell is to start Python.
+
+    For a lock that all hosts of a cluster want, it may take long.
+    """
+    bound_s = stages.timeout_s * PATIENT
+    late = f"its login shell did not start Python within {bound_s:g} s"
+    hint = f"does `{host.by_hand} true` return? Its shell may wait for a lock or input"
+    return stages.enter(HostState.PROBING, late, hint, bound_s=bound_s)
 
 
 def _not_started(stages: Stages) -> str:
