@@ -270,6 +270,8 @@ async def claim(
         raise UsageError("give one of --pid, --list and --release")
     if (pid or listed or release) and (gpus or wait or memory_free):
         raise UsageError("-n, --wait and --memory-free: for GPUs that are free; leave them out")
+    if (listed or release) and (span or note):
+        raise UsageError("--for and --note: for GPUs that are to be claimed; leave them out")
     read = read_hosts(hosts)
     if pid and len(read.hosts) > 1:
         raise UsageError("--pid: a process is on one host; name that one")

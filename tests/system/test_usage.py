@@ -152,6 +152,7 @@ def test_a_standard_input_without_hosts_is_said_to_be_so(
         (("--exec", "--send", "none", "--", "true"), "does not exist"),
         (("--exec", "--send", ".", "--cwd", "/", "--", "true"), "leave out --cwd"),
         (("--attach", "me@x:a", "--exec", "--send", ".", "--", "true"), "of another machine"),
+        (("claim", "--list", "--for", "3h"), "--for and --note: for GPUs that are to be claimed"),
         (("claim", "--for", "1x"), "is not a span of time: write 90s, 30m, 2h or 1d"),
         (("up", "--wait", "2h"), "--wait: for --gpus N, or gpus=free:N in HOSTS"),
         (("up", "--memory-free", "1GiB"), "--memory-free: for --gpus N, or gpus=free:N in HOSTS"),
