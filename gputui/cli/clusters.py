@@ -188,6 +188,7 @@ async def _up_there(login: str, hosts: HostsInput, options: Mapping[str, Any], g
         )
     shown = answer["warned"].replace("gputui attach ", f"gputui attach {login}:")
     shown = shown.replace("gputui down ", f"gputui down {login}:")
+    shown = shown.replace(" at http://127.0.0.1:", f" on {login} at http://127.0.0.1:")
     print(safe_lines(shown), end="", file=sys.stderr)
     if re.search(r"^gputui:   ", shown, re.MULTILINE):
         print(f"gputui: these commands are for a shell on {login}", file=sys.stderr)

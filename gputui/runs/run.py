@@ -374,7 +374,8 @@ async def recorded_run(request: RunRequest, open_cluster: OpenCluster) -> AsyncI
                 if connection.dashboard and not request.quiet:
                     warn(f"dashboard at {connection.dashboard}")
                 if connection.attached.metrics and not request.quiet:
-                    warn(f"metrics at {connection.attached.metrics}")
+                    there = f" on {connection.where}" if connection.where else ""
+                    warn(f"metrics{there} at {connection.attached.metrics}")
                 ongoing = OngoingRun(request, connection, settled, recording, shown)
                 ongoing.report()
                 try:

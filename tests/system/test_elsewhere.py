@@ -51,9 +51,12 @@ def there(openssh_hosts: SshHosts, tmp_path_factory: pytest.TempPathFactory) -> 
         gputui.env |= openssh_hosts.environment
         host = openssh_hosts.hosts[0]
         home = openssh_hosts.folder / host.name
-        done = gputui.ok("up", HERE, "--name", "lab", "--on", host.name, "--dashboard", "0")
+        served = ("--dashboard", "0", "--metrics", "0")
+        done = gputui.ok("up", HERE, "--name", "lab", "--on", host.name, *served)
         assert done.stdout.startswith("lab: 2 workers at tls://")
         assert f"gputui attach {host.name}:lab; gputui down {host.name}:lab" in done.stderr
+        for each in ("dashboard", "metrics"):
+            assert f"{each} on {host.name} at http://127.0.0.1:" in done.stderr
         there = There(gputui, host.name, home)
         cluster_id = str(there.connection_file["cluster_id"])
         try:
@@ -74,6 +77,7 @@ def there(openssh_hosts: SshHosts, tmp_path_factory: pytest.TempPathFactory) -> 
 def test_a_run_uses_a_cluster_on_another_machine_and_leaves_it_running(there: There) -> None:
     done = there.gputui("--attach", there.name, "--run", "random-sum", "-p", "size=200", "--json")
     assert done.returncode == 0, done.stderr
+    assert f"metrics on {there.login} at http://127.0.0.1:" in done.stderr
     workers = json.loads(done.stdout)["workers"]
     assert [each["name"] for each in workers] == ["localhost:cpu0", "localhost:cpu1"]
     assert there.connection_file["pid"]
