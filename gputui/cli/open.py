@@ -439,7 +439,7 @@ def show_running(name: str | None, options: Mapping[str, Any]) -> int:
 
 def show_started(hosts: HostsInput, options: Mapping[str, Any]) -> int:
     """Show the cluster of these hosts: the one that runs, or one that is started now."""
-    from gputui.protocol.connection_file import find_cluster
+    from gputui.protocol.connection_file import digest_of, find_cluster
 
     name = options["name"] or hosts.name
     running = find_cluster(name)
@@ -455,6 +455,11 @@ def show_started(hosts: HostsInput, options: Mapping[str, Any]) -> int:
             f"{name} runs already, and --{these} are for its start: "
             f"leave them out, or stop it first: gputui down {name}"
         )
+    notice = ""
+    if running and running.hosts_digest not in ("", digest_of(hosts.text)):
+        notice = (
+            f"the hosts of {name} have changed since its start; to use them: gputui down {name}"
+        )
     found: list[Path] = [Path(running.socket)] if running else []
 
     async def open_connection() -> Any:
@@ -467,7 +472,7 @@ def show_started(hosts: HostsInput, options: Mapping[str, Any]) -> int:
             found.append(await _start(hosts, options))
         return await HeadConnection.open(found[0], frontend="screen", snapshots=True)
 
-    return show(open_connection, options, start_again=found.clear)
+    return show(open_connection, options, start_again=found.clear, notice=notice)
 
 
 async def _start(hosts: HostsInput, options: Mapping[str, Any]) -> Path:
@@ -495,8 +500,11 @@ def show(
     start_again: Callable[[], None] | None = None,
     simulated: bool = False,
     login: "RemoteHead | None" = None,
+    notice: str = "",
 ) -> int:
-    """Show a cluster until the screen is closed; raises UsageError for an unknown theme."""
+    """Show a cluster until the screen is closed, at first with a notice; raises UsageError for an
+    unknown theme.
+    """
     look_rarely()  # imports leave nothing behind that is worth looking for
     from gputui.tui.app import run_screen
     from gputui.tui.rendering.palette import check_theme
@@ -516,6 +524,7 @@ def show(
                 ascii=options["only_ascii"],
                 start_again=None if options["readonly"] else start_again,
                 simulated=simulated,
+                notice=notice,
                 login=login.login if login else "",
                 ask_on_screen=login.ask_on_screen if login else None,
             )

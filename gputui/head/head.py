@@ -40,7 +40,7 @@ from gputui.head.server import FrontendConnection, FrontendServer
 from gputui.model.hosts import parse_hosts
 from gputui.model.snapshot import ClusterState, Session, Severity, Snapshot, TaskSpan
 from gputui.process.background import RETRY_S, Background, within, words
-from gputui.protocol.connection_file import ConnectionFile, NameLock
+from gputui.protocol.connection_file import ConnectionFile, NameLock, digest_of
 from gputui.protocol.frontend import (
     Attached,
     EventHappened,
@@ -297,6 +297,7 @@ class Head:
                 socket=str(self.server.path),
                 started_at=self.started_at,
                 version=__version__,
+                hosts_digest=digest_of(self.config.hosts_text),
                 hosts_source=self.config.hosts_source,
                 address=self.scheduler.address,
             )

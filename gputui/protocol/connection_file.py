@@ -9,13 +9,14 @@ the TLS material goes over the socket. A field that another version writes is pa
 import contextlib
 import errno
 import fcntl
+import hashlib
 import json
 import os
 import re
 import shutil
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,13 @@ class ConnectionFile(RunningCluster):
     socket: str
     """The path of its server; "" before that is open."""
     version: str
+    hosts_digest: str = field(default="", kw_only=True)
+    """Of the text that its hosts were started from; "" where an older release started it."""
+
+
+def digest_of(hosts_text: str) -> str:
+    """Return the digest of a text of hosts."""
+    return hashlib.sha256(hosts_text.encode()).hexdigest()[:16]
 
 
 class NameLock:

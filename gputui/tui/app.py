@@ -71,6 +71,7 @@ class ScreenApp(Frame):
         choices: Path | None = None,
         start_again: Callable[[], None] | None = None,
         earlier_runs: Callable[[], tuple[RunStatus, ...]] = tuple,
+        notice: str = "",
         login: str = "",
         ask_on_screen: AskOnScreen | None = None,
     ) -> None:
@@ -83,6 +84,7 @@ class ScreenApp(Frame):
         )
         self.ascii_only = ascii_only
         self._ask_on_screen = ask_on_screen
+        self._notice = notice
         self.failure: GputuiError | None = None
         """Why the screen gave up."""
         self.registry.add(COMMANDS)
@@ -130,7 +132,7 @@ class ScreenApp(Frame):
         self.run_worker(self._open(), name="connection", exit_on_error=True)
         self.set_interval(LOOK_S, self._look)
         self.run_worker(self.know_all())
-        self.say(self._unread, bad=True)
+        self.say(self._notice or self._unread, bad=True)
 
     async def _open(self) -> None:
         """Listen to the cluster."""
@@ -298,6 +300,7 @@ def run_screen(
     ascii: bool = False,
     start_again: Callable[[], None] | None = None,
     simulated: bool = False,
+    notice: str = "",
     login: str = "",
     ask_on_screen: AskOnScreen | None = None,
 ) -> int:
@@ -306,9 +309,9 @@ def run_screen(
     `open_connection` is called once the first frame stands, and again when the head was lost. What
     it raises is raised here once the screen is gone, except HeadError: that is tried again.
     `run` runs the screen in an event loop: that of the head's machine, where it is elsewhere.
-    `start_again` has the next call start the cluster, where that can be done. `login` is the
-    machine of a head elsewhere; `ask_on_screen` takes the function that answers what it asks when
-    it is reached again.
+    `start_again` has the next call start the cluster, where that can be done. `notice` is shown for
+    some seconds at first. `login` is the machine of a head elsewhere; `ask_on_screen` takes the
+    function that answers what it asks when it is reached again.
     """
     for name in ("COLUMNS", "LINES"):  # a shell may export them; Textual 8.2 believes them
         os.environ.pop(name, None)
@@ -321,6 +324,7 @@ def run_screen(
         ascii_only=ascii or ascii_alone(os.environ),
         choices=location(simulated=simulated),
         start_again=start_again,
+        notice=notice,
         login=login,
         ask_on_screen=ask_on_screen,
         earlier_runs=tuple if simulated else recorded_runs,

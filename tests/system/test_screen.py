@@ -173,6 +173,20 @@ def test_two_screens_that_are_opened_at_once_are_of_one_cluster(gputui: Command)
     stopped(one)
 
 
+@pytest.mark.slow
+def test_a_screen_says_where_its_hosts_file_has_changed_since_the_start(gputui: Command) -> None:
+    file = gputui.folder / "ch.txt"
+    file.write_text(HERE)
+    gputui.ok("up", str(file))
+    same = gputui.open(str(file))
+    same.sees("workers 2/2")
+    assert "changed" not in same.text
+    file.write_text(f"{HERE}\n# another line")
+    other = gputui.open(str(file))
+    other.sees("the hosts of ch have changed since its start", "gputui down ch")
+    gputui.ok("down", "ch")
+
+
 def test_a_paste_in_the_body_does_nothing_whatever_bytes_it_holds(lab: Command) -> None:
     screen = attached(lab)
     for bytes_ in (b"q\x1bRy", b"\xff\xfe\x1b[201~qs", b"R\x1b\x1by", b"Ry\r" * 200):
