@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import gputui
+from gputui.process.procfs import process_stat
 
 LOCKING = {
     "agent/claims.py",
@@ -83,26 +84,57 @@ def test_the_lock_of_a_host_that_was_asked_to_end_is_free_at_once(
     assert not (tmp_path / "env.making").exists()
 
 
-def test_an_environment_is_asked_for_one_version_of_each_package_it_ever_had(
-    tmp_path: Path,
-) -> None:
+@pytest.fixture
+def preparing(tmp_path: Path) -> Iterator[Callable[..., "subprocess.Popen[str]"]]:
+    """Return a function that begins to prepare an environment, by a `uv` of these shell lines."""
     (tmp_path / "env" / "bin").mkdir(parents=True)
     (tmp_path / "env" / "bin" / "python").symlink_to(sys.executable)
-    (tmp_path / "uv").write_text("#!/bin/sh\n")
-    (tmp_path / "uv").chmod(0o700)
     minor = "{}.{}".format(*sys.version_info)
     order = {"environment": str(tmp_path / "env"), "version": minor, "lock": "", "gpus": False}
     order |= {"builds": False, "wheels": [], "index": "", "host_settings": False}
+    started: list[subprocess.Popen[str]] = []
 
-    def prepared(*packages: str) -> str:
+    def prepare(*packages: str, uv: str = "") -> "subprocess.Popen[str]":
+        (tmp_path / "uv").write_text(f"#!/bin/sh\n{uv}\n")
+        (tmp_path / "uv").chmod(0o700)
         command = [sys.executable, "-m", "gputui.fleet.deploy.preparing"]
-        sent = json.dumps(order | {"packages": packages}) + "\n"
         environ = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-        return subprocess.run(
-            command, input=sent, env=environ, capture_output=True, text=True, check=True, timeout=60
-        ).stdout
+        pipe = subprocess.PIPE
+        started.append(subprocess.Popen(command, stdin=pipe, stdout=pipe, env=environ, text=True))
+        stdin = started[-1].stdin
+        assert stdin
+        stdin.write(json.dumps(order | {"packages": packages}) + "\n")
+        stdin.flush()
+        return started[-1]
+
+    yield prepare
+    for process in started:
+        with process:
+            process.kill()
+
+
+def test_an_environment_is_asked_for_one_version_of_each_package_it_ever_had(
+    preparing: Callable[..., "subprocess.Popen[str]"],
+) -> None:
+    def prepared(*packages: str) -> str:
+        process = preparing(*packages)
+        assert process.stdout and process.wait(60) == 0
+        return process.stdout.read()
 
     prepared("dask==2026.7.1", "cupy-cuda12x[ctk]==14.0")
     said = prepared("dask==2026.8.0")
     assert "installing dask==2026.8.0 cupy-cuda12x[ctk]==14.0" in said
     assert "is ready" in prepared("dask==2026.8.0")
+
+
+def test_what_installs_ends_with_the_connection_and_frees_the_lock(
+    preparing: Callable[..., "subprocess.Popen[str]"], tmp_path: Path
+) -> None:
+    process = preparing("dask", uv="echo $$; exec sleep 600")
+    assert said(process) == "installing dask"
+    installing = int(said(process))
+    assert process.stdin
+    process.stdin.close()
+    process.wait(30)
+    assert not process_stat(installing)
+    assert not (tmp_path / "env.making").exists()

@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -76,6 +77,7 @@ def prepare(environment: Path, order: "dict[str, Any]", wanted: "dict[str, Any]"
             say(send="wheels")
             take_wheels(Path(folder), order["wheels"])
             install += ["--no-index", "--find-links", folder]
+        threading.Thread(target=end_with_stdin, daemon=True).start()
         packages = wanted["packages"]
         if order["lock"]:
             lock = Path(folder) / "lock.txt"
@@ -163,6 +165,13 @@ def take_wheels(folder: Path, wheels: "list[dict[str, Any]]") -> None:
             fail(wheel["name"] + " did not arrive as it was sent")
 
 
+def end_with_stdin() -> None:
+    """End this process once its client is gone, which sends nothing after the wheels."""
+    while os.read(0, PIECE_BYTES):
+        continue
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
 def pip_environment(order: "dict[str, Any]") -> "dict[str, str]":
     """Return the environment for pip and uv: without this host's own settings unless asked.
 
@@ -238,11 +247,16 @@ def run(command: "list[str]", environ: "dict[str, str]") -> "str | None":
     )
     assert process.stdout
     printed = []
-    for data in process.stdout:
-        line = data.decode("utf-8", "replace").rstrip()
-        if "Retrying (Retry(" not in line:  # pip's, five of them for each package
-            say(line=line)
-        printed.append(line)
+    try:
+        for data in process.stdout:
+            line = data.decode("utf-8", "replace").rstrip()
+            if "Retrying (Retry(" not in line:  # pip's, five of them for each package
+                say(line=line)
+            printed.append(line)
+    except BaseException:
+        process.terminate()
+        process.wait()
+        raise
     return "\n".join(printed) if process.wait() else None
 
 
