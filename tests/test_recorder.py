@@ -220,7 +220,7 @@ def test_the_slowest_prefixes_are_of_tasks_that_ran_during_it_also_of_forgotten_
 
 def test_a_short_run_s_slowest_prefix_has_a_figure_and_one_task_is_one() -> None:
     used = Usage(1.0, slowest=(PrefixUsage("factor", 1, 0.01234, 0.0),))
-    assert usage_facts(used)["slowest"] == "factor 0.0123 s in 1 task"
+    assert usage_facts(used)["slowest"] == "factor 12.3 ms in 1 task"
 
 
 def long_run(recorder: FlightRecorder, seconds: int, gpus: int) -> bytes:

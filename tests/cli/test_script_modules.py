@@ -113,7 +113,8 @@ def test_what_runs_is_none_of_its_modules(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str | None
 ) -> None:
     write(tmp_path, __main__="", qa_own="")
-    monkeypatch.setattr(sys.modules["__main__"], "__file__", file and str(tmp_path / file))
+    runs = sys.modules["__main__"]
+    monkeypatch.setattr(runs, "__file__", file and str(tmp_path / file), raising=False)
     assert sorted(modules_in(tmp_path).sources) == ["qa_own"]
 
 

@@ -137,11 +137,11 @@ async def test_a_preset_in_a_file_is_edited_and_started_by_its_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    registry.write_new("mine", tmp_path)
+    registry.write_new("edited", tmp_path)
     async with cluster().showing("h:gpu0", size=(120, 40)) as on:
-        await on.press(["colon", *"run mine.py:PRESET", "enter"], "mine.py:PRESET", "norms of")
+        await on.press(["colon", *"run edited.py:PRESET", "enter"], "edited.py:PRESET", "norms")
         await on.press(["ctrl+r"], then=lambda: on.link.asked)
-        place = f"{tmp_path}/mine.py:PRESET"
+        place = f"{tmp_path}/edited.py:PRESET"
         assert on.link.asked == [StartRun(0, place, (), cwd=str(tmp_path))]
 
 
