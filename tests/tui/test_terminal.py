@@ -57,7 +57,7 @@ def test_what_another_program_wrote_is_drawn_over_on_demand(terminal: Emulated) 
 def test_a_suspended_screen_is_drawn_again_when_it_goes_on(
     terminal: Emulated, keys: bytes, seen: str
 ) -> None:
-    terminal.sees("node-01:gpu0")
+    terminal.sees("node-01:gpu0", "workers 6/6")  # before, there is nothing to run on
     terminal.type(keys)
     terminal.sees(seen)
     terminal.type(b"\x1a")
