@@ -16,6 +16,7 @@ from gputui.model.examination import (
     ExaminedWorker,
     ThreadStack,
 )
+from gputui.model.plain_text import many
 from gputui.model.readings import IDLE_PERCENT, recent_xid
 from gputui.model.snapshot import (
     AWAY,
@@ -212,7 +213,7 @@ def _silent(evidence: Evidence) -> Iterator[Verdict]:
             text = f"{_tasks(count)} for a result of {status.name}, which is {how}"
             yield Verdict("result-away", text, shown)
         elif silent and status.tasks and how == "silent":
-            text = f"{status.name} has {_many(status.tasks, 'task')} and does not answer"
+            text = f"{status.name} has {many(status.tasks, 'task')} and does not answer"
             yield Verdict("worker-silent", text, shown)
         elif not silent:
             yield from _unreached(evidence, status)
@@ -237,12 +238,8 @@ def _unreached(evidence: Evidence, status: WorkerStatus) -> Iterator[Verdict]:
             yield Verdict("unreached", f"{what}, which {host.host} does not reach", shown)
 
 
-def _many(count: int, what: str) -> str:
-    return f"{count} {what}{'s' * (count != 1)}"
-
-
 def _tasks(count: int) -> str:
-    return f"{_many(count, 'task')} wait{'s' * (count == 1)}"
+    return f"{many(count, 'task')} wait{'s' * (count == 1)}"
 
 
 def _places(evidence: Evidence) -> Iterator[Verdict]:
@@ -385,6 +382,6 @@ def _nothing(evidence: Evidence) -> Verdict:
         f"{f', at {at[each.name]}' if each.name in at else ''}"
         for each in oldest
     )
-    workers = _many(snapshot.workers_up, "worker")
+    workers = many(snapshot.workers_up, "worker")
     text = f"nothing is stuck: {running} of {to_do} tasks run on {workers}"
     return Verdict("working", text, shown)
