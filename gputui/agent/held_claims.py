@@ -50,6 +50,7 @@ class HeldClaims:
         self._asked: set[str] = set()
         """GPUs that the head claimed, whether workers run there or not."""
         self._ended: list[ProcessEnded] = []
+        """Reports that a head may have missed."""
         try:
             self.claims = Claims(claims_folder(environ.get("GPUTUI_CLAIMS", "")))
         except (FolderError, OSError) as error:

@@ -31,7 +31,10 @@ class HostClaims:
         send: Callable[[ToAgent], object],
         ask: Callable[[ClaimGpus | StandInLine, float], Awaitable[Claimed | None]],
     ) -> None:
-        """Send orders by `send` and `ask`; its owner keeps `devices` … `agent_pid` true."""
+        """Send orders by `send` and `ask`.
+
+        Its owner sets `devices`, `lost`, `agent_pid` and `over`.
+        """
         self.name = host.name
         self.most = host.free_gpus
         """How many its line gives; 0 for any number."""
@@ -40,6 +43,7 @@ class HostClaims:
         self.lost = ""
         """Why the agent is gone; "" while it runs."""
         self.agent_pid = 0
+        """0 before its agent runs."""
         self.over = False
         """Whether the process has ended that GPUs were claimed for."""
         self.taken: set[str] = set()
@@ -47,7 +51,7 @@ class HostClaims:
         self.line = asyncio.Lock()
         """Held by who waits: the agent has one ticket, so the next one's would replace it."""
         self._asked_for_place: int | None = None
-        """Which agent was."""
+        """The pid of the agent that was asked; None for none."""
         self._send, self._ask_agent = send, ask
 
     async def claim_for(self, pid: int, note: Note) -> tuple[DeviceReading, ...]:
@@ -91,7 +95,7 @@ class HostClaims:
 
     @property
     def in_line(self) -> bool:
-        """Whether its agent, and not one that is gone, was asked for a place in line."""
+        """Whether the agent that runs now was asked for a place in line."""
         return self._asked_for_place == self.agent_pid
 
     async def stand_in_line(self, gpus: int, note: Note, place: int) -> Claimed:
@@ -101,7 +105,7 @@ class HostClaims:
         return await self._ask(StandInLine(0, uuids, gpus, note, place))
 
     def tell(self) -> None:
-        """Say again to an agent that is reached again what it may have missed the end of."""
+        """Release again, at an agent that is reached again, what was released during the cut."""
         self.release({device.uuid for device in self.devices} - self.taken)
         if self._asked_for_place is None:
             self.leave_line()

@@ -199,7 +199,7 @@ class RunningProgram:
         self._connection.send(BytesTaken(output.program, max(have, end)))
 
     def _unread(self, error: OSError) -> None:
-        """End all processes, as a pipe does that nobody reads from: their output has no place."""
+        """End all processes: their output cannot be written."""
         if not self._status:
             self._status, self.failed = 1, f"its output cannot be written: {error.strerror}"
             if isinstance(error, BrokenPipeError):

@@ -110,7 +110,7 @@ async def _attended(ongoing: OngoingRun, script: Child, error_file: int) -> int:
             wait = asyncio.ensure_future
         except HeadError:
             os.pwrite(error_file, STOPPED, 0)
-            await script.wait(LOST_S)  # as a rule its own client tells it
+            await script.wait(LOST_S)  # its own client notices, as a rule
             await script.end(LOST_S, signal.SIGINT)
             raise
 
