@@ -25,7 +25,7 @@ from gputui.model.snapshot import HostState, RunStatus, Snapshot
 from gputui.process.background import within
 from gputui.tui.attachment import LOOK_S, Attachment, OpenConnection
 from gputui.tui.commands.actions import COMMANDS
-from gputui.tui.frame import Frame
+from gputui.tui.frame import KEYS_FIRST_S, Frame
 from gputui.tui.preferences import location
 from gputui.tui.rendering.format import safe
 from gputui.tui.rendering.palette import OKABE_ITO, WITHOUT_COLOUR, ascii_alone, signals
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 NOTICE_CHARS = 200
 DRAWN_S = 0.5
-"""For how long the head's messages wait for a dialog that opens."""
+"""For how long a snapshot waits until a key, and the dialog that it opens, are drawn."""
 
 ALWAYS_TAKEN = ("ctrl+l", "ctrl+z")
 """Keys that are about the terminal, also while something is asked."""
@@ -85,6 +85,8 @@ class ScreenApp(Frame):
         self.ascii_only = ascii_only
         self._ask_on_screen = ask_on_screen
         self._notice = notice
+        self._key_drawn = asyncio.Event()
+        self._key_drawn.set()
         self.failure: GputuiError | None = None
         """Why the screen gave up."""
         self.registry.add(COMMANDS)
@@ -136,16 +138,27 @@ class ScreenApp(Frame):
 
     async def _open(self) -> None:
         """Listen to the cluster."""
+        from gputui.protocol.frontend import SnapshotTaken
+
         try:
             async for message in self.head.messages():
-                top = self.screen_stack[-1] if self.screen_stack else None
-                if isinstance(top, ModalScreen):  # it is drawn before thousands of GPUs
-                    await within(DRAWN_S, cast("Modal[object]", top).drawn.wait())
+                if isinstance(message, SnapshotTaken):
+                    await self._let_keys_in()
                 self._look()
                 self.take(message)
         except GputuiError as error:
             self.failure = error
             self.exit()
+
+    async def _let_keys_in(self) -> None:
+        """Have the keys that came while a snapshot was decoded carried out and drawn, with the
+        dialog that they open: to take in thousands of GPUs takes longer than a key.
+        """
+        await asyncio.sleep(KEYS_FIRST_S)
+        await within(DRAWN_S, self._key_drawn.wait())
+        top = self.screen_stack[-1] if self.screen_stack else None
+        if isinstance(top, ModalScreen):
+            await within(DRAWN_S, cast("Modal[object]", top).drawn.wait())
 
     async def on_unmount(self) -> None:
         """Detach from the cluster; a demo ends with that."""
@@ -251,6 +264,8 @@ class ScreenApp(Frame):
             if isinstance(event, events.Resize):  # also as the terminal is taken, again
                 draw_again(self)
             return
+        self._key_drawn.clear()
+        self.call_after_refresh(self._key_drawn.set)
         await self._keys_taken()
         if not self.busy_asking or event.key in ALWAYS_TAKEN:
             if await self.press(event.key):

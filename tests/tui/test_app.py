@@ -2,14 +2,17 @@
 
 import gc
 import re
+from dataclasses import replace
 from typing import NoReturn
 
-from textual.events import Paste
+import pytest
+from textual.events import Key, Paste
 
 from gputui.demo import cluster as simulated
 from gputui.errors import UsageError
+from gputui.protocol.frontend import SnapshotTaken
 from gputui.tui.app import ScreenApp
-from tests.tui.still import Driven
+from tests.tui.still import Driven, Still
 
 
 class Demo(Driven):
@@ -61,6 +64,22 @@ async def test_zooming_leads_from_gpus_over_hosts_to_cells_and_says_where_it_end
         await on.press("Z", "this is the widest zoom: z zooms in")
         await on.press(["z", "z"], "GPU ")
         await on.press("z", "this is the closest zoom: Z zooms out")
+
+
+@pytest.mark.parametrize(
+    ("key", "text"), [("z", "closest zoom"), ("question_mark", "IN THE FLEET")]
+)
+async def test_a_key_that_comes_with_a_snapshot_is_drawn_before_it_is_taken_in(
+    key: str, text: str
+) -> None:
+    async with Still().showing("h:gpu0") as on:
+        seen, take = list[str](), on.app.live.take
+        on.app.live.take = lambda taken: (seen.append(on.text), take(taken))[1]  # type: ignore[method-assign]
+        assert text not in on.text
+        on.link.put(SnapshotTaken(replace(on.snapshot, sequence=on.snapshot.sequence + 1)))
+        on.app.post_message(Key(key, None))
+        await on.until(lambda: seen)
+        assert text in seen[0]
 
 
 async def test_a_command_with_an_argument_is_begun_by_the_palette() -> None:
