@@ -37,13 +37,15 @@ from gputui.errors import (
     HeadError,
     HostError,
     OtherVersionError,
+    RunError,
     UsageError,
 )
 from gputui.model.plain_text import aligned, safe, safe_lines
 from gputui.model.readings import Wanted
-from gputui.model.snapshot import ClusterState
+from gputui.model.snapshot import ClusterState, RunState, RunStatus
 from gputui.protocol.connection_file import ConnectionFile, chosen, find_cluster, running_clusters
 from gputui.protocol.frontend import ReadMetrics, SnapshotTaken, StartRun, Stop
+from gputui.protocol.programs import FINDING_GPUS, RUNS
 from gputui.protocol.starter import ConfigureHead
 from gputui.settings import load_settings
 
@@ -143,13 +145,14 @@ async def _up(configuration: ConfigureHead) -> None:
 async def detach_program(request: "RunRequest", options: Mapping[str, Any]) -> None:
     """Start a program as a run of a head, a new one unless one is named, and leave it there.
 
-    A new head ends some time after the program.
+    It runs then, or waits in line; raises GputuiError where it was refused. A new head ends some
+    time after the program.
     """
     from gputui.runs.records import as_typed
 
     name, head = options["attach"], None
     if name:
-        connection = await connecting(name)(frontend="command")
+        connection = await connecting(name)(frontend="command", snapshots=True)
     else:
         hosts = read_hosts(options["hosts"])
         configuration = head_configuration(hosts, options, stays=True, idle_timeout_s=DETACHED_S)
@@ -157,12 +160,28 @@ async def detach_program(request: "RunRequest", options: Mapping[str, Any]) -> N
     async with connection:
         typed = as_typed(request.parameters)
         done = await connection.request(StartRun(0, request.name, typed, cwd=str(Path.cwd())))
+        run = await _begun(connection, done.text)
+        if run.state.ended and run.state is not RunState.DONE:
+            ran = run.failure is not None and run.failure.type == RunError.__name__
+            raise (RunError if ran else ClusterError)(f"{run.id}: {run.words}")
         if head is not None:
             ignore_signals()  # from here on it runs, and the command says so
             head.keep()
     name = name or connection.attached.name
     print(safe(done.text))
+    if not run.state.ended and run.stage != RUNS:
+        print(safe(f"gputui: it waits: {run.stage}"), file=sys.stderr)
     print(safe(f"gputui attach {quote(name)}; gputui down {quote(name)}"), file=sys.stderr)
+
+
+async def _begun(connection: HeadConnection, id: str) -> RunStatus:
+    """Return a program's run once it runs, waits in line for GPUs, or has ended."""
+    async for message in connection.messages():
+        if isinstance(message, SnapshotTaken):
+            for run in message.snapshot.runs:
+                if run.id == id and (run.state.ended or run.stage not in ("", FINDING_GPUS)):
+                    return run
+    raise HeadError(connection.why_gone)
 
 
 async def _up_there(login: str, hosts: HostsInput, options: Mapping[str, Any], gputui: str) -> int:

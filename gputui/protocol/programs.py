@@ -32,6 +32,8 @@ from gputui.protocol.shared import Delivery, Numbered
 
 PROGRAM = "exec:"
 """How the name of a program's run begins."""
+FINDING_GPUS, RUNS = "waiting for GPUs", "running"
+"""Stages of a program's run: until its head has found GPUs or says why it waits, and at last."""
 
 WINDOW_BYTES = 2**19
 PIECE_BYTES = 2**16

@@ -22,7 +22,9 @@ from gputui.errors import HeadError, RunError
 from gputui.presets import RunCancelledError, RunProgress
 from gputui.protocol.frontend import AwaitWorkers, ToFrontend
 from gputui.protocol.programs import (
+    FINDING_GPUS,
     PIECE_BYTES,
+    RUNS,
     BytesTaken,
     EndRun,
     Place,
@@ -103,7 +105,7 @@ class RunningProgram:
     async def run(self) -> int:
         """Start it, and return the status of the first process that failed once all have ended."""
         self._connection.heard = self._heard
-        self._ongoing.progressed(RunProgress("waiting for GPUs", 0, 0))
+        self._ongoing.progressed(RunProgress(FINDING_GPUS, 0, 0))
         placed: Placed = await self._connection.request(self._order)
         self._places = placed.places
         told, settled = self._ongoing.settled, await self._connection.request(AwaitWorkers(0, 0))
@@ -113,7 +115,7 @@ class RunningProgram:
                 warn(f"{host.name}: {host.reason}")
         self._ongoing.recorder.uuids = {uuid for each in placed.places for uuid in each.uuids}
         self._running = {each.program for each in placed.places}
-        self._ongoing.progressed(RunProgress("running", 0, 0))
+        self._ongoing.progressed(RunProgress(RUNS, 0, 0))
         self._ongoing.quieten()
         if not (self._ongoing.recorder.uuids or self._ongoing.request.quiet):
             hosts = dict.fromkeys(each.host for each in placed.places)

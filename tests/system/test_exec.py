@@ -134,6 +134,16 @@ def test_a_detached_program_goes_on_and_its_head_ends_after_it(gputui: Command) 
     assert json.loads(gputui("runs", run, "--json").stdout)["state"] == "done"
 
 
+def test_a_detached_program_that_gets_no_gpu_says_so(gputui: Command) -> None:
+    holding(gputui, "-n", "4")
+    done = gputui("--exec", "--detach", "--", "sleep", "60")
+    assert done.returncode == 3 and "1 asked for (1 of each host), 0 free" in done.stderr
+    waits = gputui.ok("--exec", "--detach", "--name", "job", "--wait", "1h", "--", "sleep", "60")
+    assert "it waits: too few free GPUs" in waits.stderr
+    assert gputui("down", "job").returncode == 0
+    assert not done.stdout and "no cluster runs" in gputui("ls").stdout + gputui("ls").stderr
+
+
 def test_a_program_on_a_running_cluster_starts_in_the_folder_of_its_command(
     gputui: Command, tmp_path: Path
 ) -> None:
