@@ -41,7 +41,7 @@ from gputui.runs.output import output_file, write_over
 from gputui.version import __version__
 
 REMOTE_S = 30.0
-"""How long one of another machine may take: a person may be asked for a password."""
+"""How long a head of another machine may take, once it is reached."""
 
 LOGS_S = 0.5
 """How long a bundle waits for the last lines that workers printed."""
@@ -74,8 +74,10 @@ async def why(name: str | None, as_json: bool, bundle: str | None) -> None:
     cluster = None if remote_head(name) else chosen_cluster(name)
     examined: Examined | None = None
     try:
-        async with asyncio.timeout(ANSWER_S if cluster else REMOTE_S):
+        async with asyncio.timeout(ANSWER_S if cluster else None) as bound:
             connection = await opening(frontend="command", snapshots=True)
+            if not cluster:  # the way there has bounds of its own, and may ask for a password
+                bound.reschedule(asyncio.get_running_loop().time() + REMOTE_S)
             examined = await _examined(connection, heard, logs=file is not None)
     except TimeoutError:
         found: tuple[Verdict, ...] = (_no_answer(cluster),)

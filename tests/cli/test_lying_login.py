@@ -8,7 +8,7 @@ from pathlib import Path
 import dask
 import pytest
 
-from gputui.cli import run_command
+from gputui.cli import run_command, why
 from gputui.client.remote_head import GREETING, RemoteHead, nobody
 from gputui.errors import HeadError
 from gputui.fleet.deploy import start_agent
@@ -108,7 +108,7 @@ def test_whatever_a_login_machine_answers_is_an_error_in_words_or_a_safe_list(
         assert "Traceback" not in printed.err and len(printed.err) < 4_000, answer[:200]
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda words: words[0])
+@pytest.mark.parametrize("command", [*COMMANDS, ["why", "liar:lab"]], ids=lambda words: words[0])
 @pytest.mark.usefixtures("runtime")
 def test_a_login_shell_that_waits_for_ever_is_named(
     start_asyncssh: Callable[..., AsyncsshServer],
@@ -118,6 +118,7 @@ def test_a_login_shell_that_waits_for_ever_is_named(
     command: list[str],
 ) -> None:
     monkeypatch.setattr(start_agent, "PATIENT", 0.1)
+    monkeypatch.setattr(why, "REMOTE_S", 0.5)
     start_asyncssh("liar", shell=("/bin/sh", "-c", "cat >/dev/null"))
     with dask.config.set({"gputui.ssh.config": str(ssh_folder.config)}):
         assert run_command(command) == 3
