@@ -131,8 +131,12 @@ class RemoteHead:
             if self.is_cut
             else ""
         )
-        connection.address = await self.forwarded(connection.attached.address)
-        connection.dashboard = await self.forwarded(connection.attached.dashboard)
+        try:
+            connection.address = await self.forwarded(connection.attached.address)
+            connection.dashboard = await self.forwarded(connection.attached.dashboard)
+        except BaseException:
+            await connection.close()
+            raise
         return connection
 
     async def reach(self) -> ConnectionFile:
@@ -146,8 +150,8 @@ class RemoteHead:
             async with asyncio.timeout(ANSWER_S if self._met else None):
                 cluster = chosen(await self._found(), self.name, self.login)
             socket = await self._forwarded_socket(cluster.socket)
-        except (OSError, TimeoutError) as error:
-            raise HeadError(f"{self._host.name}: {error or 'no answer'}") from error
+        except OSError as error:
+            raise HeadError(f"{self._host.name}: {str(error) or 'no answer'}") from error
         except (HostError, UsageError) as error:
             if not self._met:
                 raise
@@ -329,7 +333,10 @@ class RemoteHead:
         return self._sockets[there]
 
     async def forwarded(self, address: str) -> str:
-        """Return the address here that leads to one there, such as `tls://host:port`."""
+        """Return the address here that leads to one there, such as `tls://host:port`.
+
+        Raises HeadError where there is no way to it, or where it is none.
+        """
         if address and address not in self._addresses:
             try:
                 parts = urlsplit(address)
@@ -338,9 +345,12 @@ class RemoteHead:
             except ValueError:
                 where = f"{self._host.name}: its head names no address: {safe(address[:80])}"
                 raise HeadError(where) from None
-            async with asyncio.timeout(FORWARD_S):
-                connection = await self._connected()
-                port = await connection.forward_port(parts.hostname, parts.port)
+            try:
+                async with asyncio.timeout(FORWARD_S):
+                    connection = await self._connected()
+                    port = await connection.forward_port(parts.hostname, parts.port)
+            except OSError as error:
+                raise HeadError(f"{self._host.name}: {str(error) or 'no answer'}") from error
             self._addresses[address] = urlunsplit(parts._replace(netloc=f"127.0.0.1:{port}"))
         return self._addresses.get(address, "")
 

@@ -1,9 +1,11 @@
 """A machine that is logged in to and answers with anything: a failure in words, or a safe list."""
 
+import asyncio
 import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import dask
 import pytest
@@ -12,6 +14,11 @@ from gputui.cli import run_command, why
 from gputui.client.remote_head import GREETING, RemoteHead, nobody
 from gputui.errors import HeadError
 from gputui.fleet.deploy import start_agent
+from gputui.protocol.connection_file import ConnectionFile
+from gputui.protocol.frontend import Attached
+from gputui.protocol.shared import Credentials
+from gputui.protocol.typed_codec import encode
+from gputui.version import __version__
 from tests.sshd import AsyncsshServer, SshHosts
 from tests.test_borders import POISON, harmless
 
@@ -125,6 +132,36 @@ def test_a_login_shell_that_waits_for_ever_is_named(
     said = capsys.readouterr().err
     assert "its login shell did not start Python within 1 s" in said
     assert "`ssh liar true`" in said
+
+
+@pytest.mark.usefixtures("runtime")
+async def test_a_way_that_ends_before_it_is_met_is_an_error_that_leaves_no_frontend(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = asyncio.Event()
+    attached = Attached("lab", "id", 1, 0.0, Credentials("", "", "{}"), address="tls://h:1")
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readline()
+        writer.write(encode(attached))
+        await reader.read()
+        ended.set()
+        writer.close()
+
+    async def reach() -> ConnectionFile:
+        return ConnectionFile("lab", "id", 1, 0.0, str(tmp_path / "s"), __version__)
+
+    async def silent() -> NoReturn:
+        raise TimeoutError
+
+    server = await asyncio.start_unix_server(serve, tmp_path / "s")
+    head = RemoteHead("me@login", "lab", nobody)
+    monkeypatch.setattr(head, "reach", reach)
+    monkeypatch.setattr(head, "_connected", silent)
+    with pytest.raises(HeadError, match="login: no answer"):
+        await head.open(frontend="command")
+    await asyncio.wait_for(ended.wait(), 10)
+    server.close()
 
 
 @pytest.mark.parametrize("address", ["x", "tls://[", "tls://a:99999999", "tls://:1", POISON])
