@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
@@ -65,6 +64,8 @@ DETACHED_S = 60.0
 """How long a head stays once its program is over."""
 ANSWER_S = 5.0
 """How long a head may take to answer."""
+ATTACHED_S = 15.0
+"""How long one may take that a command needs."""
 NONE_RUNS = "no cluster runs here; gputui up HOSTS starts one"
 
 
@@ -320,9 +321,10 @@ async def down(name: str | None, everything: bool) -> None:
         return
 
     async def stop(cluster: ConnectionFile) -> None:
+        opening = HeadConnection.open(cluster.socket, frontend="command")
         try:
-            await _stopped(HeadConnection.open(cluster.socket, frontend="command"))
-        except OtherVersionError:
+            await _stopped(asyncio.wait_for(opening, ANSWER_S))
+        except (OtherVersionError, TimeoutError):
             await stop_by_signal(cluster)
 
     found = running_clusters() if everything else (chosen_cluster(name),)
@@ -348,10 +350,23 @@ def chosen_cluster(name: str | None) -> ConnectionFile:
 
 
 def connecting(name: str | None) -> Callable[..., Awaitable[HeadConnection]]:
-    """Return the function that attaches to the cluster that is meant; raises UsageError."""
+    """Return the function that attaches to the cluster that is meant; raises UsageError.
+
+    That function raises HeadError where the head does not answer.
+    """
     if (remote := remote_head(name)) is not None:
         return remote.open
-    return partial(HeadConnection.open, chosen_cluster(name).socket)
+    cluster = chosen_cluster(name)
+
+    async def attach(**given: Any) -> HeadConnection:
+        opening = HeadConnection.open(cluster.socket, **given)
+        try:
+            return await asyncio.wait_for(opening, ATTACHED_S)
+        except TimeoutError:
+            message = f"{cluster.name}: its head does not answer; gputui why {quote(cluster.name)}"
+            raise HeadError(message) from None
+
+    return attach
 
 
 def remote_head(given: str | None) -> "RemoteHead | None":

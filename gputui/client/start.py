@@ -140,7 +140,7 @@ async def connected(head: HeadProcess, *, frontend: str) -> HeadConnection:
 
 
 async def stop_by_signal(cluster: ConnectionFile) -> None:
-    """Stop a cluster whose head speaks another version, and wait until it is gone.
+    """Stop a cluster whose head speaks another version or does not answer; wait until it is gone.
 
     Every version's head ends in order by SIGTERM. Raises HeadError where it does not.
     """
@@ -151,8 +151,8 @@ async def stop_by_signal(cluster: ConnectionFile) -> None:
     while find_cluster(cluster.name) == cluster:
         if time.monotonic() > end:
             raise HeadError(
-                f"{cluster.name}: its head, process {cluster.pid} of gputui {cluster.version}, "
-                f"did not stop within {END_S:g} s; use that version, or end the process"
+                f"{cluster.name}: its head, process {cluster.pid} of gputui {cluster.version}, did "
+                f"not stop within {END_S:g} s; see gputui why {cluster.name}, or end the process"
             )
         await asyncio.sleep(0.05)
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from gputui.cli import clusters
+from gputui.client import start
 from gputui.protocol.connection_file import ConnectionFile, NameLock
 
 
@@ -52,6 +54,27 @@ def test_a_cluster_that_does_not_answer_is_listed_as_that(
     assert (row["name"], row["workers"], row["problem"]) == ("lab", None, "does not answer")
     lock.release()
     assert "no cluster runs" in in_process("ls").stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("metrics",), "its head does not answer; gputui why lab"),
+        (("--attach", "lab", "--run", "smoke"), "its head does not answer; gputui why lab"),
+        (("down",), "did not stop within 0.2 s; see gputui why lab"),
+    ],
+)
+def test_a_command_that_needs_a_head_waits_for_its_answer_no_longer_than_its_bound(
+    in_process: Callable[..., "subprocess.CompletedProcess[str]"],
+    head: object,
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
+    says: str,
+) -> None:
+    for module, name in ((clusters, "ANSWER_S"), (clusters, "ATTACHED_S"), (start, "END_S")):
+        monkeypatch.setattr(module, name, 0.2)
+    done = in_process(*words)
+    assert done.returncode == 3 and says in done.stderr
 
 
 def test_a_name_that_runs_nowhere_here_is_taken_for_a_login(
