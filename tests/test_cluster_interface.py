@@ -592,6 +592,8 @@ def test_free_gpus_are_wanted_by_keywords() -> None:
     for odd in ({"gpus": "many"}, {"wait": "soon"}, {"memory_free": "lots"}):
         with pytest.raises(UsageError, match="write a"):
             translate(odd)
+    with pytest.raises(UsageError, match="gpus_per_host: gpus 8 is no multiple of 3; write gpus 9"):
+        GPUCluster("gpu-a", gpus=8, gpus_per_host=3)
 
 
 @pytest.mark.slow

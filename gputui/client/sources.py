@@ -139,12 +139,17 @@ def parse_size(option: str, text: str) -> int:
         raise UsageError(f"{option} {text}: {error}") from error
 
 
-def check_per_host(gpus: int, per_host: int | None) -> None:
-    """Raise UsageError where so many of each host never add up to the number in all."""
+def check_per_host(
+    gpus: int, per_host: int | None, written: Callable[[str], str] = "--{}".format
+) -> None:
+    """Raise UsageError where so many of each host never add up to the number in all.
+
+    `written` returns an option as its user writes it.
+    """
     if per_host and (over := gpus % per_host):
-        multiple = gpus - over + per_host
-        hint = f"write --gpus {multiple}, or leave it out"
-        raise UsageError(f"--gpus-per-host: --gpus {gpus} is no multiple of {per_host}; {hint}")
+        option, number = written("gpus-per-host"), written("gpus")
+        hint = f"write {number} {gpus - over + per_host}, or leave it out"
+        raise UsageError(f"{option}: {number} {gpus} is no multiple of {per_host}; {hint}")
 
 
 def wanted_gpus(hosts: HostsInput, options: Mapping[str, Any]) -> Wanted:
@@ -168,7 +173,7 @@ def check_wanted(wanted: Wanted, hosts: Iterable[Host], written: Callable[[str],
     if wanted.count:
         if all(host.gpus == () for host in hosts):
             raise UsageError(f"{gpus}: no host gives GPUs: leave out gpus=none")
-        check_per_host(wanted.count, wanted.per_host)
+        check_per_host(wanted.count, wanted.per_host, written)
     elif wanted.per_host:
         raise UsageError(f"{written('gpus-per-host')}: for {gpus} N, the number in all")
     elif (wanted.wait_s or wanted.memory_bytes) and not any(host.free_gpus for host in hosts):
