@@ -109,7 +109,7 @@ class FleetColumns:
 
     def html(self) -> str:
         """Return the newest as a table, for where no kernel runs."""
-        if not self.newest:
+        if "fleet" not in self.newest:  # it ended before its first snapshot
             return ""
         about, fleet = self.newest["about"], self.newest["fleet"]
         state = about["ended"] or about["state"]

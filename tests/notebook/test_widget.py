@@ -35,6 +35,12 @@ def test_each_gpu_has_a_place_in_every_column_and_nothing_where_nothing_was_read
     assert (shown["about"]["up"], shown["about"]["running"]) == (1, 1)
 
 
+def test_a_cluster_that_ended_before_it_was_seen_shows_nothing() -> None:
+    columns = FleetColumns()
+    columns.newest["about"] = {"ended": "closed"}
+    assert columns.html() == ""
+
+
 def test_a_host_that_is_silent_shows_no_old_readings() -> None:
     silent = host("h", device(0, utilization_percent=99.0), state=HostState.SILENT)
     columns = FleetColumns()
