@@ -279,9 +279,8 @@ VALID_UNTIL = datetime.datetime(2100, 1, 1, tzinfo=datetime.UTC)
 def make_certificate(dask_config_json: str = "{}") -> Credentials:
     """Return a new certificate that is its own authority, its key, and Dask's configuration.
 
-    It is on the curve P-256: made in a millisecond, where RSA takes 100. To be called in a thread:
-    cryptography is imported here, so that no host waits for it. That includes the backend, which
-    `sign` would import outside the lock (cryptography 48).
+    It is on the curve P-256: made in a millisecond, where RSA takes 100. The first call imports
+    cryptography, with its backend, which `sign` would import outside the lock (cryptography 48).
     """
     with IMPORTING:
         importlib.import_module("cryptography.hazmat.backends.openssl.backend")
