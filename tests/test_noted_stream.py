@@ -59,15 +59,17 @@ def test_it_is_the_stream_in_all_else() -> None:
         assert getattr(stream, name) == getattr(sys.__stdout__, name)
 
 
+@pytest.mark.parametrize("letter", "x€")
 def test_how_a_run_ended_is_in_a_log_that_is_full(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, letter: str
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     record = runs.new_record("svd", {}, backend="auto", hosts="", version="0")
     run = runs.Recording(record, pytest.fail)
-    run.note("x" * (MOST_LOG_BYTES + 1))
+    run.note(letter * (MOST_LOG_BYTES + 1))
     run.note("left out")
     run.end(RunState.CANCELLED)
-    lines = record.log.read_text().splitlines()
-    assert [line.partition("  ")[2] for line in lines[1:]] == ["this log is full", "cancelled"]
+    lines = record.log.read_bytes().splitlines()
+    assert len(lines[0]) <= MOST_LOG_BYTES
+    assert [line.partition(b"  ")[2] for line in lines[1:]] == [b"this log is full", b"cancelled"]
     assert len(lines[0]) <= MOST_LOG_BYTES

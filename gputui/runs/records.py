@@ -354,14 +354,14 @@ class Recording:
             return
         moment = time.time() if at is None else at
         stamp = time.strftime("%H:%M:%S", time.localtime(moment)) + f".{int(moment % 1 * 1000):03}"
-        text = "".join(f"{stamp}  {line}\n" for line in lines)
+        text = "".join(f"{stamp}  {line}\n" for line in lines).encode("utf-8", "replace")
         room, self._log_room = self._log_room, self._log_room - len(text)
         if self._log_room <= 0:
-            text = text[:room].rstrip("\n") + f"\n{stamp}  this log is full\n"
+            text = text[:room].rstrip(b"\n") + f"\n{stamp}  this log is full\n".encode()
         with self._writing():
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
             descriptor = os.open(self.record.log, flags, 0o600)
-            with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace") as file:
+            with os.fdopen(descriptor, "wb") as file:
                 file.write(text)
 
     def stage(self, name: str) -> None:
