@@ -158,8 +158,7 @@ def pack(
             entry = tarfile.TarInfo(f"gputui-why/{name.replace(':', '-')}")
             entry.size, entry.mtime = len(data), int(time.time())
             bundle.addfile(entry, io.BytesIO(data))
-    write_over("--bundle", path, packed.getvalue())
-    path.chmod(0o600)
+    write_over("--bundle", path, packed.getvalue(), 0o600)
 
 
 def versions() -> str:

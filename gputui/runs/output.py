@@ -7,6 +7,7 @@ import contextlib
 import importlib.util
 import io
 import os
+import secrets
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -184,16 +185,16 @@ def draw_file(figure: Figure, path: Path) -> None:
     write_over("--figure", path, drawn(figure, path.suffix[1:]))
 
 
-def write_over(option: str, path: Path, data: bytes) -> None:
+def write_over(option: str, path: Path, data: bytes, mode: int = 0o666) -> None:
     """Write the file of an option in place of the one that is there; leaves no part of it.
 
     Raises:
         RunError: it cannot be written.
     """
-    draft = path.with_name(f"{path.name}.part")
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
-        draft.unlink(missing_ok=True)
-        with draft.open("xb") as file:
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        with os.fdopen(descriptor, "wb") as file:
             file.write(data)
         draft.replace(path)
     except OSError as error:
