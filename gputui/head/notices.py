@@ -23,7 +23,6 @@ TRIES_AFTER_S = (0.0, 1.0, 5.0)
 TRY_S = 15.0
 LAST_S = 5.0
 """How long the end of a cluster waits for its last notices."""
-UNSENT = "notice failed"
 ALARMS = ("alarm", "recovered")
 ENDED = frozenset(state for state in RunState if state.ended)
 
@@ -32,7 +31,7 @@ def is_notice(event: Event) -> bool:
     """Return whether an event is worth a notice: an alarm, a run's end, an error."""
     if event.subject.startswith("run "):
         return event.kind in ENDED
-    return event.kind in ALARMS or (event.severity is Severity.ERROR and event.kind != UNSENT)
+    return event.kind in ALARMS or event.severity is Severity.ERROR
 
 
 class Notices:
@@ -90,7 +89,7 @@ class Notices:
                 if not (failed := await deliver(self._target, notice, TRY_S)):
                     break
             if failed:
-                self._tell(Severity.WARNING, "cluster", UNSENT, failed)
+                self._tell(Severity.WARNING, "cluster", "notice failed", failed)
             self._waiting.task_done()
 
     async def close(self) -> None:

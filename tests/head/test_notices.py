@@ -39,7 +39,6 @@ def told(target: str) -> tuple[Notices, list[str]]:
         (event("run svd-1", "done"), True),
         (event("run svd-1", "running"), False),
         (event("h", "connected"), False),
-        (event("cluster", notices.UNSENT, Severity.ERROR), False),
     ],
 )
 def test_alarms_errors_and_ends_of_runs_are_worth_a_notice(happened: Event, noticed: bool) -> None:
