@@ -155,10 +155,10 @@ class Claims:
             if holder is None or (holder[0] and procfs.is_stopped(holder[0])):
                 continue
             said = self._read(name, holder[1])
-            uuids, gpus = said.get("uuids"), said.get("gpus")
-            if isinstance(uuids, list) and isinstance(gpus, int):
+            uuids = said.get("uuids")
+            if isinstance(uuids, list) and isinstance(said.get("gpus"), int):
                 claim = _claim(holder, said.get("note"))
-                found.append(Ticket(name, claim, tuple(map(str, uuids)), gpus))
+                found.append(Ticket(name, claim, tuple(map(str, uuids))))
         return tuple(found)
 
     def wait_in_line(self, uuids: Collection[str], gpus: int, note: Note, place: int = 0) -> int:

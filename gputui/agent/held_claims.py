@@ -38,7 +38,7 @@ class HeldClaims:
         idle_since: Mapping[str, float],
         send: Callable[[ProcessEnded], None],
     ) -> None:
-        """Say by `send` which processes have ended; `idle_since` has the GPUs that do nothing."""
+        """Say by `send` that a process has ended; `idle_since` has the GPUs that do nothing."""
         self.claims: Claims | None = None
         self.problem = ""
         """Why this host has no folder for claims."""
@@ -49,8 +49,8 @@ class HeldClaims:
         self._notes: dict[str, Note] = {}
         self._asked: set[str] = set()
         """GPUs that the head claimed, whether workers run there or not."""
-        self._ended: list[ProcessEnded] = []
-        """Reports that a head may have missed."""
+        self._ended = False
+        """Whether a process of these claims has ended, which a head may have missed."""
         try:
             self.claims = Claims(claims_folder(environ.get("GPUTUI_CLAIMS", "")))
         except (FolderError, OSError) as error:
@@ -101,23 +101,21 @@ class HeldClaims:
             if not (held := self._claim(claims, uuids, note)):
                 unless_claimed.pop_all()
                 asyncio.get_running_loop().add_reader(
-                    ended, self._process_ended, claims, pid, ended, uuids
+                    ended, self._process_ended, claims, ended, uuids
                 )
         return Claimed(number, held)
 
-    def _process_ended(
-        self, claims: Claims, pid: int, descriptor: int, uuids: Collection[str]
-    ) -> None:
+    def _process_ended(self, claims: Claims, descriptor: int, uuids: Collection[str]) -> None:
         asyncio.get_running_loop().remove_reader(descriptor)
         os.close(descriptor)
         self._release(claims, uuids)
-        self._ended.append(ProcessEnded(pid))
-        self._send(self._ended[-1])
+        self._ended = True
+        self.tell()
 
     def tell(self) -> None:
-        """Send again which processes have ended, to a head that has just connected."""
-        for message in self._ended:
-            self._send(message)
+        """Say whether a process has ended, again to a head that has just connected."""
+        if self._ended:
+            self._send(ProcessEnded())
 
     def _release(self, claims: Claims, uuids: Collection[str]) -> None:
         asked = self._asked.intersection(uuids)

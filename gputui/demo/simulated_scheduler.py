@@ -105,7 +105,7 @@ class SimulatedScheduler:
         async for message in self._channel:
             match message:
                 case ConfigureScheduler(report_interval_s=interval_s):
-                    self._channel.send(SchedulerStarted(self.pid, PORT))
+                    self._channel.send(SchedulerStarted(PORT))
                     self._tasks.start(self._count(interval_s), "counting")
                 case Retire() | Remove():
                     for name in message.names:

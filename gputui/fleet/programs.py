@@ -95,11 +95,6 @@ class Programs:
         """By run."""
 
     @property
-    def running(self) -> bool:
-        """Whether any program runs, or is about to."""
-        return bool(self._groups)
-
-    @property
     def gpus(self) -> dict[str, str]:
         """The run that has each GPU, by UUID."""
         return {
@@ -242,7 +237,7 @@ class Programs:
         wanted = order.wanted
         until = time.monotonic() + wanted.wait_s
         while self._coming() and not pick_free(self._claims(), wanted):
-            group.send(ProgramWaits(order.run, "the hosts come up"))
+            group.send(ProgramWaits("the hosts come up"))
             await asyncio.sleep(LOOK_S)
         if not any(claims.devices for claims in self._claims()):
             return self._on_cpus(wanted)
@@ -251,7 +246,7 @@ class Programs:
             self._claims(),
             replace(wanted, wait_s=max(0.0, until - time.monotonic())),
             lambda: Note(text, since=time.time()),
-            lambda why: group.send(ProgramWaits(order.run, why)),
+            lambda why: group.send(ProgramWaits(why)),
         )
         lines = list(self._hosts)
         group.claimed.sort(key=lambda each: lines.index(each[0].name))

@@ -296,12 +296,11 @@ NOTHING_WANTED = Wanted()
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """Somebody who waits for `gpus` of `uuids`."""
+    """Somebody who waits for some of `uuids`."""
 
     name: str
     holder: Claim
     uuids: tuple[str, ...]
-    gpus: int
 
 
 def implies_claim(process: DeviceProcess) -> bool:

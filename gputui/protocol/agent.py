@@ -322,8 +322,6 @@ class HostExamined(Numbered):
 class ProcessEnded:
     """A process has ended whose GPUs were claimed for it; they are released."""
 
-    pid: Pid
-
 
 @dataclass(frozen=True, slots=True)
 class WorkerReady:

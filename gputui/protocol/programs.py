@@ -118,7 +118,6 @@ class ProgramWaits:
 
     delivery: ClassVar[Delivery] = Delivery.LATEST
 
-    run: Name
     why: Text
 
 

@@ -11,7 +11,6 @@ from gputui.model.bounds import (
     Moment,
     Name,
     Number,
-    Pid,
     Port,
     Seconds,
     WorkerNumber,
@@ -64,7 +63,6 @@ ToScheduler = ConfigureScheduler | Retire | Remove | StopScheduler
 class SchedulerStarted:
     """The scheduler listens."""
 
-    pid: Pid
     port: Port
     dashboard: Name = ""
 

@@ -265,7 +265,7 @@ async def schedule(names: list[str]) -> None:
     async for message in channel:
         match message:
             case ConfigureScheduler():
-                channel.send(SchedulerStarted(os.getpid(), 40_000))
+                channel.send(SchedulerStarted(40_000))
                 counting = asyncio.create_task(count())
             case Retire(request, retired):
                 channel.send(Retired(request, retired))

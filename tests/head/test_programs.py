@@ -61,7 +61,7 @@ class Output:
                 self._cluster.link.send(taken)
             case ProgramExited():
                 self.exited[message.program] = message
-            case ProgramWaits(_, why):
+            case ProgramWaits(why):
                 self.waits.append(why)
 
     async def ended(self, *programs: str) -> None:

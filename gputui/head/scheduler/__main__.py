@@ -66,7 +66,7 @@ async def _run(output_descriptor: int) -> None:
     dashboard = scheduler.services.get("dashboard")
     scheme = "https" if dask.config.get("distributed.scheduler.dashboard.tls.cert") else "http"
     where = f"{scheme}://127.0.0.1:{dashboard.port}/status" if dashboard else ""
-    channel.send(SchedulerStarted(os.getpid(), scheduler.port, where))
+    channel.send(SchedulerStarted(scheduler.port, where))
     await _serve(scheduler, Reporter(scheduler, channel), config.report_interval_s)
     # Anything left ends with the process.
     await within(CLOSE_S, scheduler.close(reason="the cluster stops"))
