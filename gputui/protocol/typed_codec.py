@@ -51,7 +51,7 @@ def decode(line: bytes, messages: Any) -> Any:
         raise ProtocolError(f"not a message of this version: {shown(line)}")
     try:
         return _decoder(kind).decode(memoryview(rest)[:-1])
-    except (ValueError, RecursionError) as error:
+    except (ValueError, RecursionError, msgspec.MsgspecError) as error:  # a ValueError since 0.21
         name = start[2:-1].decode()
         raise ProtocolError(f"no {name} of this version: {cut(str(error), WORDS)}") from error
 
