@@ -71,7 +71,7 @@ class Pty:
         return os.waitstatus_to_exitcode(status)
 
     def kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError, ChildProcessError, OSError):
+        with contextlib.suppress(OSError):
             os.kill(self.pid, signal.SIGKILL)
             self.close()
 

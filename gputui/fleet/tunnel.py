@@ -85,7 +85,7 @@ class Tunnel:
 
 async def _answers(port: int) -> bool:
     """Return whether an agent answers at a port of the loopback address here."""
-    with suppress(OSError, TimeoutError):
+    with suppress(OSError):
         async with asyncio.timeout(ANSWER_S):
             reader, writer = await asyncio.open_connection(LOOPBACK, port)
             with closing(writer):

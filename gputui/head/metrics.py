@@ -148,7 +148,7 @@ class MetricsServer:
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer one request and close; a reader that is slow or odd is left."""
-        ends = TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError
+        ends = OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError
         with contextlib.suppress(*ends), contextlib.closing(writer):
             async with asyncio.timeout(REQUEST_S):
                 request = await reader.readuntil(b"\r\n\r\n")

@@ -108,7 +108,7 @@ class SocketStream:
         try:
             async with asyncio.timeout(CLOSE_S):
                 await self._writer.wait_closed()
-        except (OSError, TimeoutError):
+        except OSError:  # TimeoutError, too
             self.abort()
         if self._source is not None:
             self._source.close()

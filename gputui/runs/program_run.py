@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import Any
 
 from gputui.errors import HeadError, RunError
-from gputui.presets import RunCancelledError, RunProgress
+from gputui.presets import RunProgress
 from gputui.protocol.frontend import AwaitWorkers, ToFrontend
 from gputui.protocol.programs import (
     FINDING_GPUS,
@@ -66,7 +66,7 @@ async def run_program(order: RunPrograms, request: RunRequest, open_cluster: Ope
         except asyncio.CancelledError as interrupted:
             await program.interrupt(*interrupted.args)
             raise
-        except (RunCancelledError, HeadError, RunError):
+        except (HeadError, RunError):
             await program.end()
             raise
         finally:

@@ -283,7 +283,7 @@ class SshStream:
 
     async def exit_status(self) -> int | None:
         """Return the exit status; None if the command goes on for a second, or its end is lost."""
-        with contextlib.suppress(TimeoutError, OSError, asyncssh.Error):
+        with contextlib.suppress(OSError, asyncssh.Error):
             async with asyncio.timeout(1):
                 await self._stderr_reader
                 await self._process.wait_closed()

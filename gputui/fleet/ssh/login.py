@@ -30,7 +30,7 @@ from gputui.fleet.stages import PATIENT, Question, Stages
 from gputui.process.background import Shared
 from gputui.process.child import run
 
-NOT_A_KEY = (OSError, ValueError, asyncssh.KeyImportError, asyncssh.KeyEncryptionError)
+NOT_A_KEY = (OSError, ValueError)
 READ_S = 10.0
 AGENT_S = 60.0
 """How long ssh-agent may take: it may wait for a person who unlocks it."""
