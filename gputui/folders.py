@@ -75,7 +75,7 @@ def runs_dir() -> Path:
 SCRATCH_PREFIX = "gputui-"
 
 
-def make_scratch_folder(parent: str | None = None) -> Path:
+def make_scratch_folder(parent: str | None) -> Path:
     """Make a new folder for what an agent and its workers write, in `parent` or the usual place.
 
     Raises OSError.

@@ -52,9 +52,7 @@ RETRY_S = 0.01
 """Who looks whether a lock is held takes it, shared, for a moment."""
 
 
-def claims_folder(
-    named: str = "", setting: Path = SETTING, folders: Iterable[Path] = FOLDERS
-) -> Path:
+def claims_folder(named: str, setting: Path = SETTING, folders: Iterable[Path] = FOLDERS) -> Path:
     """Return the host's folder of claims; the first user to need it makes it.
 
     `named` is GPUTUI_CLAIMS, for a container that sees the host's folder elsewhere.

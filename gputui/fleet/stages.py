@@ -145,7 +145,7 @@ class Stages:
         finally:
             self._timeout = None
 
-    def wait_longer(self, late: str, hint: str = "") -> None:
+    def wait_longer(self, late: str, hint: str) -> None:
         """Let the rest of the current stage take `PATIENT` times its bound, with another message.
 
         It is for what others do in their own time: a lock, a PAM module, a user's command.

@@ -96,7 +96,7 @@ class RecentHistory:
     def __init__(
         self,
         hosts: Callable[[], Iterable[HostStatus]],
-        cpu_workers: Callable[[], Iterable[WorkerStatus]] = tuple,
+        cpu_workers: Callable[[], Iterable[WorkerStatus]],
     ) -> None:
         self._hosts, self._cpu_workers = hosts, cpu_workers
         self._keys: dict[str, tuple[str, ...]] = {}

@@ -210,7 +210,7 @@ def _lacking(head: Head, request: Scale, wanted: Desired) -> str:
     return "" if fits else f"there is room for {have} only"
 
 
-def _previewed(head: Head, request: int, changes: Changes, more: str = "") -> Previewed:
+def _previewed(head: Head, request: int, changes: Changes, more: str) -> Previewed:
     results, held_bytes = head.fleet.worker_table.held(changes.stops)
     words = ""
     if changes.stops:

@@ -56,8 +56,8 @@ NOTHING_SPECIAL = PackageSource()
 def read_source(
     lock: Path | None,
     wheels: Path | None,
-    index: str = "",
-    host_settings: bool = False,
+    index: str,
+    host_settings: bool,
     builds: bool = False,
 ) -> PackageSource:
     """Return a source, its files read; raises UsageError for what cannot be used."""

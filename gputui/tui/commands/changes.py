@@ -76,7 +76,7 @@ async def _scale_by(app: Frame, more: int) -> None:
         await _do(app, Scale(0, dialog.wanted))
 
 
-def _targets(app: Frame, argument: str = "") -> Sequence[str]:
+def _targets(app: Frame, argument: str) -> Sequence[str]:
     return argument.split() or app.view.targets()
 
 
