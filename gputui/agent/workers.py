@@ -20,7 +20,7 @@ from gputui.model.examination import ExaminedHost
 from gputui.model.plan import cpus_of
 from gputui.process.background import within
 from gputui.process.cgroups import Cgroups
-from gputui.process.child import PipeLines
+from gputui.process.child import KILLED_S, PipeLines
 from gputui.process.lifetime import (
     ENDED_S,
     Handle,
@@ -51,9 +51,6 @@ from gputui.protocol.forking import (
 from gputui.protocol.shared import Credentials, FollowLogs
 
 RESTART_GRACE_S = 3.0
-
-KILLED_S = 5.0
-"""How long the kernel may take to end a killed process."""
 
 
 class Workers:

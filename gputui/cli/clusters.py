@@ -39,7 +39,7 @@ from gputui.errors import (
     RunError,
     UsageError,
 )
-from gputui.model.plain_text import aligned, safe, safe_lines
+from gputui.model.plain_text import MISSING, aligned, safe, safe_lines
 from gputui.model.readings import Wanted
 from gputui.model.snapshot import ClusterState, RunState, RunStatus
 from gputui.protocol.connection_file import ConnectionFile, chosen, find_cluster, running_clusters
@@ -236,7 +236,7 @@ def table(rows: list[dict[str, Any]]) -> list[str]:
         since = time.strftime("%Y-%m-%d %H:%M", time.localtime(row["started"]))
         problem = f"  ({row['problem']})" if row["problem"] else ""
         numbers = row["workers"], row["hosts"]
-        counts = ["–" if number is None else f"{number:,}" for number in numbers]
+        counts = [MISSING if number is None else f"{number:,}" for number in numbers]
         watching = row["state"] == ClusterState.WATCHING
         address = "watching, no workers" if watching else row["address"]
         lines.append([row["name"], *counts, since, address + problem])

@@ -23,7 +23,7 @@ from gputui.fleet.host import FleetHost
 from gputui.fleet.lone_agents import lone_agents
 from gputui.fleet.stages import FleetSettings
 from gputui.model.hosts import Host
-from gputui.model.plain_text import aligned, safe, safe_lines
+from gputui.model.plain_text import MISSING, aligned, safe, safe_lines
 from gputui.model.readings import (
     DeviceReading,
     Note,
@@ -220,9 +220,9 @@ def by_gpu(devices: Iterable[tuple[str, DeviceReading]], now: float) -> list[lis
                 percent(device.utilization_percent),
                 memory(device.memory_used_bytes, device.memory_total_bytes),
                 ", ".join(users(device)) or _nobody(device),
-                "–" if since is None else age(now - since),
-                "–" if device.idle_since is None else age(now - device.idle_since),
-                claim_text(device, now) or "–",
+                MISSING if since is None else age(now - since),
+                MISSING if device.idle_since is None else age(now - device.idle_since),
+                claim_text(device, now) or MISSING,
             ]
         )
     return rows
@@ -232,7 +232,7 @@ def _nobody(device: DeviceReading) -> str:
     """Describe a GPU that has no user."""
     if device.lost:
         return "lost"
-    return "free" if is_free(device) else "–"
+    return "free" if is_free(device) else MISSING
 
 
 def sums(devices: Iterable[tuple[str, DeviceReading]], by: str, now: float) -> list[list[str]]:

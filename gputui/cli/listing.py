@@ -15,7 +15,7 @@ import click
 
 from gputui.errors import PresetError, UsageError
 from gputui.model.hosts import OPTIONS
-from gputui.model.plain_text import aligned, cut, safe, safe_lines
+from gputui.model.plain_text import MISSING, aligned, cut, safe, safe_lines
 from gputui.model.snapshot import RunState
 from gputui.presets import Preset, get, names
 from gputui.presets.definition import json_text
@@ -248,7 +248,7 @@ def _pairs(mapping: Mapping[str, Any], between: str = "=") -> str:
 
 
 def _took(record: RunRecord) -> str:
-    return "–" if record.elapsed_s is None else f"{record.elapsed_s:,.1f} s"
+    return MISSING if record.elapsed_s is None else f"{record.elapsed_s:,.1f} s"
 
 
 MORE_HELP = """

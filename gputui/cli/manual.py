@@ -31,7 +31,7 @@ class ManualHook(BuildHookInterface[Any]):
 
 def page() -> str:
     """Return the man page. Source: man(7)."""
-    from gputui.cli.commands import gputui
+    from gputui.cli.commands import UNNAMED_USAGE, gputui
     from gputui.version import __version__
 
     context = gputui.context_class(gputui, info_name="gputui")
@@ -39,7 +39,7 @@ def page() -> str:
     lines = [
         f'.TH GPUTUI 1 "" "gputui {__version__}"',
         *(".SH NAME", rf"gputui \- {_text(title[0].lower() + title[1:].rstrip('.'))}"),
-        *(".SH SYNOPSIS", ".B gputui", _text("[HOSTS] [--run PRESET] [OPTIONS]")),
+        *(".SH SYNOPSIS", ".B gputui", _text(UNNAMED_USAGE)),
         *(".br", ".B gputui", _text("COMMAND [ARGS]…"), ".SH DESCRIPTION"),
     ]
     for paragraph in description.strip().split("\n\n"):

@@ -24,7 +24,7 @@ from IPython.display import display, update_display
 from gputui.client.head_connection import HeadConnection
 from gputui.errors import GputuiError
 from gputui.model.alarms import Alarms
-from gputui.model.plain_text import cut
+from gputui.model.plain_text import MISSING, cut
 from gputui.model.series import of_device, of_worker
 from gputui.model.slots import PLACES, Slot, SlotState, slots_of
 from gputui.model.snapshot import RunStatus, Snapshot
@@ -130,7 +130,7 @@ class FleetColumns:
 
 
 def _shown(value: object, unit: str) -> str:
-    return "–" if value is None else f"{value}{unit}"
+    return MISSING if value is None else f"{value}{unit}"
 
 
 def _row(slot: Slot) -> tuple[int | None, ...]:

@@ -19,7 +19,7 @@ from gputui.fleet.claiming import HostClaims, Picked, hold, pick_free
 from gputui.fleet.folders import pack_folder, send_folder
 from gputui.fleet.host import ON_THE_WAY, FleetHost
 from gputui.fleet.ranks import Share, processes
-from gputui.fleet.reachability import CONNECT_S, HINT, closed
+from gputui.fleet.reachability import ANSWER_S, CONNECT_S, HINT, closed
 from gputui.fleet.stages import FleetSettings
 from gputui.model.readings import Note, Wanted
 from gputui.model.snapshot import HostState
@@ -44,8 +44,6 @@ from gputui.protocol.programs import (
 
 GRACE_S = 5.0
 """How long the others may take to end when one has failed."""
-ANSWER_S = 8.0
-"""How long an agent may take to open a port, or to try one."""
 NO_ANSWER = f"its agent did not answer within {ANSWER_S:g} s"
 LOOK_S = 0.02
 """How often one who waits for hosts looks whether they are ready."""

@@ -31,7 +31,7 @@ from gputui.protocol.streams import try_port
 CONNECT_S = 4.0
 """How long a connection may take."""
 ANSWER_S = 8.0
-"""How long an agent may take to report it; one that does not is judged by its own silence."""
+"""How long an agent may take to open or try a port; a slower one is judged by its own silence."""
 MOST_OTHERS = 31
 """How many other hosts a host is tried with: an agent opens a connection to each."""
 HINT = (

@@ -103,7 +103,7 @@ def _table(rows: Sequence[Mapping[str, Any]], units: Mapping[str, str]) -> list[
 def _cell(value: Any, unit: str = "") -> str:
     """Return one value: numbers with four to ten digits, None as –, a long list cut."""
     if value is None:
-        return "–"
+        return MISSING
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int | float) and unit:

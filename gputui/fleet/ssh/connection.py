@@ -27,7 +27,7 @@ from weakref import WeakSet
 import asyncssh
 
 from gputui.fleet.addresses import LOOPBACK, bracketed
-from gputui.fleet.session import READ_BYTES, LocalStream
+from gputui.fleet.session import EXIT_S, READ_BYTES, LocalStream
 from gputui.fleet.stages import Question, Stages
 from gputui.model.bounds import LAST_LINE_CHARS, LAST_LINES
 from gputui.model.plain_text import cut
@@ -284,7 +284,7 @@ class SshStream:
     async def exit_status(self) -> int | None:
         """Return the exit status; None if the command goes on for a second, or its end is lost."""
         with contextlib.suppress(OSError, asyncssh.Error):
-            async with asyncio.timeout(1):
+            async with asyncio.timeout(EXIT_S):
                 await self._stderr_reader
                 await self._process.wait_closed()
         return self._process.exit_status

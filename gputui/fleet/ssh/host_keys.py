@@ -95,7 +95,7 @@ def known_name(host: str, port: int) -> str:
     >>> known_name("gpu-a", 22), known_name("gpu-a", 2222)
     ('gpu-a', '[gpu-a]:2222')
     """
-    return host if port == 22 else f"[{host}]:{port}"
+    return host if port == SSH_PORT else f"[{host}]:{port}"
 
 
 def hashed(name: str, salt: bytes) -> str:
