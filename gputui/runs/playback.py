@@ -196,7 +196,7 @@ def _reading(device: DeviceTelemetry, place: int) -> DeviceReading:
     )
 
 
-def recorded_run(id_: str) -> RecordedRun:
+def read_recorded_run(id_: str) -> RecordedRun:
     """Read a run's recording; raises UsageError where it cannot be read."""
     record = find(id_)
     return RecordedRun(status_of(record), record.workers, telemetry_of(record), _log_of(record))

@@ -12,7 +12,7 @@ from gputui import runs
 from gputui.errors import UsageError
 from gputui.model.snapshot import RunState, RunStatus, TaskSpan
 from gputui.protocol.frontend import SnapshotTaken
-from gputui.runs.playback import RecordedRun, recorded_run
+from gputui.runs.playback import RecordedRun, read_recorded_run
 from gputui.runs.recorder import FlightRecorder
 from gputui.runs.records import Recording, status_of
 from tests.tui.build import EPOCH, GIB, device, host, snapshot, worker
@@ -179,7 +179,7 @@ def test_what_was_printed_after_midnight_is_of_the_next_day(
     for after_s in (0.5, 4.25):
         recording.note(f"h:gpu0 | {after_s}", at=night + after_s)
     recording.end(RunState.DONE)
-    printed = recorded_run("svd-2").printed(0, 9)
+    printed = read_recorded_run("svd-2").printed(0, 9)
     assert [(each.at - night, each.lines) for each in printed] == [
         (0.5, ("0.5",)), (4.25, ("4.25",)),
     ]  # fmt: skip

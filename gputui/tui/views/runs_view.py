@@ -12,7 +12,7 @@ from gputui.model.snapshot import RunState, RunStatus
 from gputui.presets.definition import figure_of
 from gputui.protocol.frontend import CancelRun, StartRun
 from gputui.protocol.programs import exec_words, is_program
-from gputui.runs.playback import recorded_run
+from gputui.runs.playback import read_recorded_run
 from gputui.runs.records import is_script, log_tail
 from gputui.tui.commands import Command
 from gputui.tui.commands.actions import edit_run, start_run, type_command
@@ -233,7 +233,7 @@ class RunsView(Listing[RunRow]):
 
     async def play_back(self) -> None:
         """Show the views as they were during the run under the cursor."""
-        await self.screen_app.play_back(await asyncio.to_thread(recorded_run, self._run.id))
+        await self.screen_app.play_back(await asyncio.to_thread(read_recorded_run, self._run.id))
 
     def cannot_play(self) -> str:
         """Return why nothing can be played back."""
