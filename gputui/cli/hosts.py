@@ -168,7 +168,10 @@ def _said(agent: FleetHost) -> Iterable[str]:
         return ()
     if not agent.claims.devices:
         return [f"no GPU: {'; '.join(agent.facts.warnings) or 'none that may be used'}"]
-    return [*agent.facts.warnings, *[OTHERS_HIDDEN] * agent.facts.others_hidden]
+    found = [*agent.facts.warnings, *[OTHERS_HIDDEN] * agent.facts.others_hidden]
+    if agent.clock and agent.clock.verdict is Verdict.DOUBTFUL:
+        found.append(agent.clock.text)
+    return found
 
 
 def _failure(host: FleetHost) -> HostError:
@@ -296,7 +299,6 @@ async def claim(
             held: Picked = [(up[0].claims, await up[0].claims.claim_for(pid, shown()))]
         else:
             held = await hold([host.claims for host in up], wanted, shown, _say())
-        agents = {claims.name: claims.agent_pid for claims, _ in held}
         for claims, devices in held:
             for device in devices:
                 print(safe(f"{claims.name}  {device.label}  {device.uuid}"), flush=True)
@@ -305,10 +307,12 @@ async def claim(
         print(f"gputui: held {how}", file=sys.stderr)
         end = time.monotonic() + (math.inf if hold_s is None else hold_s)
         while (left_s := end - time.monotonic()) > 0:
+            for claims, devices in held:
+                if not claims.taken.issuperset(device.uuid for device in devices):
+                    raise ClusterError(f"{claims.name}: its agent ended; its GPUs are not held")
             for each in up:
-                if each.name in agents and (each.lease_over or each.agent_pid != agents[each.name]):
-                    why = each.status.reason or "its agent ended"
-                    raise ClusterError(f"{each.name}: {why}; its GPUs are not held")
+                if each.lease_over and each.claims.taken:
+                    raise ClusterError(f"{each.name}: {each.status.reason}; its GPUs are not held")
             if pid and up[0].claims.over:
                 break
             await asyncio.sleep(min(1.0, left_s))

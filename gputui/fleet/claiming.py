@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from gputui.errors import ClusterError
 from gputui.model.hosts import Host
+from gputui.model.plain_text import safe
 from gputui.model.readings import DeviceReading, Note, Wanted, is_free, queue_lines
 from gputui.process.background import within
 from gputui.protocol.agent import Claimed, ClaimGpus, EndClaims, ReleaseGpus, StandInLine, ToAgent
@@ -18,6 +19,7 @@ LOOK_S = 0.5
 STAND = "add --wait 2h to stand in line"
 BEFORE = "another run of this cluster waited first"
 GRANTED = Claimed(0)
+LEAVE = StandInLine(0, (), 0, Note())
 CLAIMED_S = 10.0
 """How long an agent may take to answer a claim."""
 
@@ -33,7 +35,7 @@ class HostClaims:
     ) -> None:
         """Send orders by `send` and `ask`.
 
-        Its owner sets `devices`, `lost`, `agent_pid` and `over`.
+        Its owner sets `devices`, `lost` and `over`, and tells of its agent by `met`.
         """
         self.name = host.name
         self.most = host.free_gpus
@@ -42,16 +44,19 @@ class HostClaims:
         """Those that may be used, as they were read last."""
         self.lost = ""
         """Why the agent is gone; "" while it runs."""
-        self.agent_pid = 0
-        """0 before its agent runs."""
         self.over = False
         """Whether the process has ended that GPUs were claimed for."""
         self.taken: set[str] = set()
-        """UUIDs that were claimed, or are being claimed; readings show that a moment later."""
+        """UUIDs that its agent holds, or is asked for; readings show that a moment later."""
         self.line = asyncio.Lock()
         """Held by who waits: the agent has one ticket, so the next one's would replace it."""
-        self._asked_for_place: int | None = None
-        """The pid of the agent that was asked; None for none."""
+        self.in_line = False
+        """Whether its agent has a place in line."""
+        self.no_place = ""
+        """Why it has none."""
+        self._waits = False
+        """Whether it was asked for one."""
+        self._agent_pid = 0
         self._send, self._ask_agent = send, ask
 
     async def claim_for(self, pid: int, note: Note) -> tuple[DeviceReading, ...]:
@@ -88,32 +93,48 @@ class HostClaims:
             return Claimed(0, error=self.lost or "its agent does not answer")
         return replace(claimed, request=0)
 
+    def holds(self, devices: Iterable[DeviceReading]) -> bool:
+        """Return whether its agent has held these ever since they were claimed."""
+        return not self.lost and self.taken.issuperset(device.uuid for device in devices)
+
     def release(self, uuids: Collection[str]) -> None:
         """End claims."""
         self.taken.difference_update(uuids)
         self._send(ReleaseGpus(0, tuple(uuids)))
 
-    @property
-    def in_line(self) -> bool:
-        """Whether the agent that runs now was asked for a place in line."""
-        return self._asked_for_place == self.agent_pid
+    async def stand_in_line(self, uuids: Collection[str], gpus: int, note: Note, place: int) -> int:
+        """Wait for so many of these at a place in line, 0 for after everybody who waits already.
 
-    async def stand_in_line(self, gpus: int, note: Note, place: int) -> Claimed:
-        """Wait for GPUs at a place in line, 0 for after everybody who waits already."""
-        self._asked_for_place = self.agent_pid
-        uuids = tuple(device.uuid for device in self.devices)
-        return await self._ask(StandInLine(0, uuids, gpus, note, place))
+        Returns the place; 0 where its agent gave none, and `no_place` says why.
+        """
+        self._waits, self.in_line, asked = True, False, self._agent_pid
+        stood = await self._ask(StandInLine(0, tuple(uuids), gpus, note, place))
+        self.no_place = stood.error
+        if stood.place and asked == self._agent_pid:
+            self.in_line = True
+        else:
+            self._send(LEAVE)  # the agent may stand there without an answer
+        return stood.place
 
-    def tell(self) -> None:
-        """Release again, at an agent that is reached again, what was released during the cut."""
-        self.release({device.uuid for device in self.devices} - self.taken)
-        if self._asked_for_place is None:
-            self.leave_line()
+    def met(self, agent_pid: int) -> None:
+        """Take note of the agent that answers.
+
+        One that is reached again releases what was released during the cut. What another one held
+        has ended with it.
+        """
+        if agent_pid == self._agent_pid:
+            self.release({device.uuid for device in self.devices} - self.taken)
+            if not self._waits:
+                self.leave_line()
+        else:
+            self._agent_pid, self.in_line = agent_pid, False
+            self.taken.clear()
 
     def leave_line(self) -> None:
         """Wait no more."""
-        self._asked_for_place = None
-        self._send(StandInLine(0, (), 0, Note()))
+        self._waits = self.in_line = False
+        self.no_place = ""
+        self._send(LEAVE)
 
 
 Picked = list[tuple[HostClaims, tuple[DeviceReading, ...]]]
@@ -203,7 +224,7 @@ async def hold(
             lines.callback(host.leave_line)
         place = 0
         while True:
-            place = await _stand(in_order, count, note(), place, waiting)
+            place = await _stand(in_order, wanted, count, note(), place)
             picked, refused = await _claim_free(hosts, wanted, note())
             if picked:
                 return picked
@@ -217,25 +238,20 @@ async def hold(
 
 
 async def _stand(
-    hosts: Iterable[HostClaims],
-    count: int,
-    note: Note,
-    place: int,
-    waiting: Callable[[str], None],
+    hosts: Iterable[HostClaims], wanted: Wanted, count: int, note: Note, place: int
 ) -> int:
-    """Stand in line where no agent has a ticket yet, all at one place; return that.
+    """Stand in the lines of hosts that could give GPUs, where no agent has a ticket yet.
 
-    It comes after all who stand in any of these lines. So of two who wait the same comes first
-    everywhere, in whatever order their tickets come to the hosts.
+    All tickets have one place, which is returned: after all who stand in any of these lines. So of
+    two who wait the same comes first everywhere, in whatever order their tickets come to the hosts.
     """
 
     async def stand(host: HostClaims, place: int) -> int:
-        stood = await host.stand_in_line(min(count, host.most or count), note, place)
-        if stood.error:
-            waiting(f"{host.name}: no place in the line: {stood.error}")
-        return stood.place
+        uuids = [device.uuid for device in host.devices if _could_do(device, wanted)]
+        return await host.stand_in_line(uuids, min(count, host.most or count), note, place)
 
-    new = [host for host in hosts if host.devices and not (host.lost or host.in_line)]
+    able = [host for host, _ in _fitting(hosts, wanted, _could_do)]
+    new = [host for host in able if not host.in_line]
     places = await asyncio.gather(*(stand(host, place) for host in new))
     last = max([place, *places])
     before = [host for host, each in zip(new, places, strict=True) if 0 < each < last]
@@ -264,8 +280,9 @@ async def _claim_free(
                     break
                 undo.callback(host.release, uuids)
             else:
-                undo.pop_all()
-                return picked, {}
+                if all(host.holds(devices) for host, devices in picked):
+                    undo.pop_all()
+                    return picked, {}
     return [], refused
 
 
@@ -275,21 +292,25 @@ def _asked(count: int, wanted: Wanted) -> str:
     >>> _asked(4, Wanted(4)), _asked(4, Wanted(4, 2, 70 * 2**30))
     ('4 asked for', '4 asked for (2 of each host, 70 GiB free on each)')
     """
-    terms = [f"{wanted.per_host} of each host"] * bool(wanted.per_host)
+    terms = [f"{wanted.per_host} of each host"] * (wanted.per_host not in (0, count))
     terms += [f"{wanted.memory_bytes / 2**30:,.0f} GiB free on each"] * bool(wanted.memory_bytes)
     return f"{count} asked for" + (f" ({', '.join(terms)})" if terms else "")
 
 
 def _why_not(hosts: Sequence[HostClaims], wanted: Wanted, refused: Mapping[str, Claimed]) -> str:
-    """Describe why GPUs cannot be had now."""
+    """Describe why GPUs cannot be had now; what changes with time alone is not in the first line."""
     lines = [f"{name}: {_refusal(each)}" for name, each in refused.items()]
-    others = [host for host in hosts if host.name not in refused]
-    if others and all(each.error for each in refused.values()):
-        free = _sum(_free(others, wanted))
-        lines += [f"too few free GPUs: {_asked(_number(hosts, wanted), wanted)}, {free} free"]
-        devices = [(host.name, device) for host in others for device in host.devices]
-        lines += queue_lines(devices, time.time())
-    return "\n".join(lines)
+    if not all(each.error for each in refused.values()):
+        return "\n".join(lines)
+    there = [host for host in hosts if host.name not in refused and not host.lost]
+    devices = [(host.name, device) for host in there for device in host.devices]
+    before = dict.fromkeys(name for _, d in devices for name in d.waiting[: d.ahead])
+    free = _sum(_free(there, wanted))
+    words = [f"too few free GPUs: {_asked(_number(hosts, wanted), wanted)}, {free} free"]
+    words += [f"before you: {', '.join(before)}"] * bool(before)
+    words += [f"{each.name}: no place in line: {each.no_place}" for each in there if each.no_place]
+    words += [f"{each.name} does not answer" for each in hosts if each.lost]
+    return "\n".join([safe("; ".join(words)), *lines, *queue_lines(devices, time.time())])
 
 
 def _refusal(claimed: Claimed) -> str:

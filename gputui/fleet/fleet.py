@@ -288,6 +288,9 @@ class Fleet:
         """Handle another state: a host that is ready gets workers, a lost one loses them."""
         if self._hosts.get(host.name) is not host:
             return
+        if self.free_gpus.look(host):
+            why = "its agent has ended, and with it its claims on GPUs"
+            self.worker_table.lose(self.worker_table.of_host(host.name), why)
         if another_state:
             if severity := SEVERITIES.get(host.state):
                 text = host.status.reason or "; ".join(host.status.warnings) or host.far_address
@@ -298,7 +301,6 @@ class Fleet:
                 self.worker_table.catch_up(host)
                 host.send(FollowLogs(self._logs_followed))
                 self.programs.back(host.name)
-        self.free_gpus.look(host)
         if host.state is HostState.FAILED:
             self._disown(host.name)
         if host.lease_over or host.state is HostState.FAILED:

@@ -57,14 +57,19 @@ class FreeGpus:
         devices = tuple(each for each in host.claims.devices if each.uuid in taken)
         return replace(host.capacity, devices=devices) if devices else None
 
-    def look(self, host: FleetHost) -> None:
-        """Claim what is missing, after a host came, changed, was lost or removed."""
+    def look(self, host: FleetHost) -> bool:
+        """Claim what is missing, after a host came, changed, was lost or removed.
+
+        Returns whether its agent has ended, and with it the claims there.
+        """
         gone = host.lease_over or host.name not in self._hosts
-        if gone or host.state is HostState.FAILED:
+        ended = not self._taken.get(host.name, frozenset()) <= host.claims.taken
+        if gone or ended or host.state is HostState.FAILED:
             host.claims.release(self._taken.pop(host.name, ()))
         if self._concerns(host.host):
             self.under_way = True
             self._woken.set()
+        return ended
 
     async def run(self) -> None:
         """Claim GPUs whenever some are missing; only the first time it waits for them."""

@@ -301,9 +301,7 @@ class FleetHost:
                     raise self._session.stages.error(twin, "remove one of the two lines")
                 self.facts = message
                 self.claims.devices = checks.chosen_devices(self.host, message.devices)
-                if message.agent_pid == self.claims.agent_pid:
-                    self.claims.tell()
-                self.claims.agent_pid = message.agent_pid
+                self.claims.met(message.agent_pid)
                 self.capacity = checks.capacity(self.host, message, self._settings)
                 if self._scheduler_wanted.is_set():
                     self._check(message, self._session.stages)

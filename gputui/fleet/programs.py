@@ -317,6 +317,9 @@ class Programs:
         port: int,
     ) -> tuple[Place, ...]:
         """Send every process to its host."""
+        for claims, devices in group.claimed:
+            if not claims.holds(devices):
+                raise HeadError(f"{claims.name} was lost as it was to start, with its GPUs")
         launches = processes(order, shares, address, port)
         for place, launch in launches.items():
             host = self._hosts[place.host]

@@ -380,10 +380,9 @@ def used_since(device: DeviceReading) -> float | None:
 
 
 def queue_lines(devices: Iterable[tuple[str, DeviceReading]], now: float) -> list[str]:
-    """Describe for one who waits, a line each, who has the GPUs, then who comes first."""
-    lines, before = [], dict[str, None]()
+    """Describe for one who waits, a line each, who has the GPUs."""
+    lines = []
     for host, device in devices:
-        before |= dict.fromkeys(device.waiting[: device.ahead])
         if is_free(device):
             continue
         since = used_since(device)
@@ -398,6 +397,4 @@ def queue_lines(devices: Iterable[tuple[str, DeviceReading]], now: float) -> lis
         lines.append(safe(f"  {host} {device.short_name}: {what}"))
     if more := lines[SHOWN:]:
         lines[SHOWN:] = [f"  … and {len(more)} more"]
-    if before:
-        lines.append(safe(f"  before you: {', '.join(before)}"))
     return lines

@@ -97,6 +97,30 @@ def test_what_another_user_claims_is_busy(
     assert done.returncode == (0 if workers else 3)
 
 
+@pytest.mark.slow
+def test_gpus_of_a_cluster_whose_agent_was_killed_are_the_next_in_lines(gputui: Command) -> None:
+    def workers() -> int:
+        (lab,) = json.loads(gputui.ok("ls", "--json").stdout)
+        return int(lab["workers"])
+
+    gputui.ok("up", "--name", "lab", "--gpus", "2")
+    wait_until(lambda: gpus(gputui)[0]["claim"])
+    agent = gpus(gputui)[0]["claim"]["pid"]
+    holding(gputui, "-n", "2")
+    waiter = gputui.start("claim", "-n", "2", "--wait", "2m")
+    wait_until(lambda: all(gpu["waiting"] for gpu in gpus(gputui)))
+    assert workers() == 2
+    os.kill(agent, signal.SIGKILL)
+    assert waiter.stdout
+    assert [waiter.stdout.readline().split()[1] for _ in range(2)] == ["0", "1"]
+    wait_until(lambda: workers() == 0)
+    time.sleep(3.0)
+    assert workers() == 0
+    waiter.send_signal(signal.SIGINT)
+    waiter.wait(20)
+    gputui.ok("down", "lab")
+
+
 LEASE_S = 4
 FAKE = 'setup="export PYTHONPATH={fakes} GPUTUI_FAKE_NVML={gpus} GPUTUI_CLAIMS={claims}"'
 
