@@ -112,6 +112,12 @@ class HeldClaims:
         self._ended = True
         self.tell()
 
+    def close(self) -> None:
+        """End all claims and the wait in line; their files go, too."""
+        if self.claims is not None:
+            self.claims.release()
+            self.claims.leave_line()
+
     def tell(self) -> None:
         """Say whether a process has ended, again to a head that has just connected."""
         if self._ended:

@@ -174,6 +174,7 @@ class Supervisor:
             await self._work.close()
             await self._programs.close()
             await self._workers.close()
+            self._held_claims.close()
             if self._ending is not None:
                 self.send(self._ending)
             if self._head is not None:

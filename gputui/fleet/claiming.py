@@ -298,7 +298,7 @@ def _asked(count: int, wanted: Wanted) -> str:
 
 
 def _why_not(hosts: Sequence[HostClaims], wanted: Wanted, refused: Mapping[str, Claimed]) -> str:
-    """Describe why GPUs cannot be had now; what changes with time alone is not in the first line."""
+    """Describe why GPUs cannot be had now; no moment is in the first line."""
     lines = [f"{name}: {_refusal(each)}" for name, each in refused.items()]
     if not all(each.error for each in refused.values()):
         return "\n".join(lines)
