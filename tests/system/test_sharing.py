@@ -57,7 +57,6 @@ def test_who_shows_a_claim_with_its_note_and_promised_end(gputui: Command) -> No
 
 
 def test_a_claim_ends_with_ctrl_c_and_leaves_nothing(gputui: Command, open_folder: Path) -> None:
-    open_folder.chmod(0o1777)
     gputui.env["GPUTUI_CLAIMS"] = str(open_folder)
     process = holding(gputui, "--note", "a letter")
     assert list(open_folder.glob("*.note"))
