@@ -362,16 +362,14 @@ def _open_cluster(options: dict[str, Any]) -> "OpenCluster":
     from gputui.cli.clusters import connecting, head_configuration
     from gputui.client.start import started
 
-    name = options["attach"]
-    hosts = None if name else read_hosts(options["hosts"])
     frontend = "program" if options["is_program"] else "run"
-
-    if hosts is not None:
-        if not options["is_program"]:
-            options["wanted"] = wanted_gpus(hosts, options)
-        configuration = head_configuration(hosts, options, stays=False)
-        return partial(started, configuration, frontend=frontend)
-    return partial(connecting(name), frontend=frontend, snapshots=True)
+    if name := options["attach"]:
+        return partial(connecting(name), frontend=frontend, snapshots=True)
+    hosts = read_hosts(options["hosts"])
+    if not options["is_program"]:
+        options["wanted"] = wanted_gpus(hosts, options)
+    configuration = head_configuration(hosts, options, stays=False)
+    return partial(started, configuration, frontend=frontend)
 
 
 def prepare_screen(given: Mapping[str, str], options: Mapping[str, Any]) -> Callable[[], int]:

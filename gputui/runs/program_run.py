@@ -20,6 +20,7 @@ from typing import Any
 
 from gputui.errors import HeadError, RunError
 from gputui.presets import RunProgress
+from gputui.process.background import within
 from gputui.protocol.frontend import AwaitWorkers, ToFrontend
 from gputui.protocol.programs import (
     FINDING_GPUS,
@@ -151,9 +152,7 @@ class RunningProgram:
     async def _wait(self) -> None:
         """Wait until all processes have ended, for a while."""
         if self._running:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(GRACE_S):
-                    await self._over.wait()
+            await within(GRACE_S, self._over.wait())
 
     def close(self) -> None:
         """Give back the terminal."""
