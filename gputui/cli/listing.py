@@ -145,8 +145,8 @@ def list_runs(as_json: bool) -> None:
     if as_json:
         print(json_text([as_object(record) for record in found], indent=1))
     elif found:
-        cut = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-        print("\n".join(line[:cut] for line in run_table(found[:SHOWN])))
+        columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        print("\n".join(line[:columns] for line in run_table(found[:SHOWN])))
     else:
         print("no run yet; gputui --run svd makes one", file=sys.stderr)
     if len(found) > SHOWN and not as_json:

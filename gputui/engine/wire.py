@@ -22,10 +22,7 @@ from typing import Any
 from dask._task_spec import Task
 from dask.sizeof import sizeof
 from distributed.protocol import pickle
-from distributed.protocol.serialize import (
-    dask_deserialize,
-    dask_serialize,
-)
+from distributed.protocol.serialize import dask_deserialize, dask_serialize
 
 STAGED_FROM_BYTES = 2**22
 """From which pinned buffers pay."""

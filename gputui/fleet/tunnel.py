@@ -41,7 +41,7 @@ def free_ports(count: int) -> tuple[int, int]:
 
 
 class Tunnel:
-    """The ways of one host, over each connection to it in turn; None is this machine itself."""
+    """The ways of one host, over one connection after another; this machine itself needs none."""
 
     def __init__(self, why: str, ports: tuple[int, ...]) -> None:
         """Lead to workers that listen on these ports, from the first to the last."""

@@ -150,7 +150,7 @@ async def _change_hosts(head: Head, request: ChangeHosts) -> Reply:
             "listens on loopback only; start one whose hosts name another machine"
         )
     said = ("add", [host.name for host in new]), ("remove", request.remove)
-    text = "; ".join(f"{verb} {', '.join(names)}" for verb, names in said if names)
+    text = "; ".join(f"{verb} {', '.join(those)}" for verb, those in said if those)
     left = tuple(host for host in fleet.hosts if host.name not in request.remove)
     if request.preview:
         changes = fleet.preview(fleet.desired, left)

@@ -176,8 +176,8 @@ class FlightRecorder:
             self._host_memory.add(sum(resident) if resident else None, for_s)
         self._count_tasks(snapshot.groups)
         self._keep_spans(snapshot.spans)
-        if snapshot.taken_at >= self._row_at + self._step_s or snapshot.taken_at < self._row_at:
-            self._end_row(snapshot.taken_at)
+        if at >= self._row_at + self._step_s or at < self._row_at:
+            self._end_row(at)
 
     def _add(
         self,

@@ -256,7 +256,7 @@ def write(record: RunRecord) -> None:
 
 
 def prune(kept: int) -> None:
-    """Remove the records beyond so many that were written first; a run that goes on stays.
+    """Keep the `kept` records that were written last, and each run that goes on; remove the others.
 
     Only those that may go are read. Raises OSError.
     """

@@ -36,9 +36,7 @@ from gputui.model.hosts import Host
 from gputui.model.snapshot import HostState
 from gputui.process.background import Shared
 from gputui.process.search_path import own_python
-from gputui.protocol.agent import (
-    MARKER,
-)
+from gputui.protocol.agent import MARKER
 from gputui.protocol.typed_codec import decode
 
 if TYPE_CHECKING:
