@@ -39,7 +39,7 @@ from gputui.errors import (
     RunError,
     UsageError,
 )
-from gputui.model.plain_text import MISSING, aligned, safe, safe_lines
+from gputui.model.plain_text import MISSING, aligned, many, safe, safe_lines
 from gputui.model.readings import Wanted
 from gputui.model.snapshot import ClusterState, RunState, RunStatus
 from gputui.protocol.connection_file import ConnectionFile, chosen, find_cluster, running_clusters
@@ -134,8 +134,8 @@ async def _up(configuration: ConfigureHead) -> None:
         check_enough(settled, 1, reported=True)
         ignore_signals()  # from here on there is a cluster, and the command says so
         head.keep()
-    name, workers = connection.attached.name, len(settled.workers)
-    print(f"{name}: {workers} worker{'s' * (workers != 1)} at {connection.address}")
+    name, workers = connection.attached.name, many(len(settled.workers), "worker")
+    print(f"{name}: {workers} at {connection.address}")
     if connection.dashboard:
         print(f"dashboard at {connection.dashboard}", file=sys.stderr)
     if connection.attached.metrics:

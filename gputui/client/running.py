@@ -35,6 +35,7 @@ from gputui.engine import wire
 from gputui.engine.dask_settings import NOTEBOOK, devices_preferred, listed
 from gputui.engine.overrides import overriding, require
 from gputui.errors import ClusterError, ClusterTimeoutError, HeadError, UsageError
+from gputui.model.plain_text import many
 from gputui.process.background import Background, Shared
 from gputui.protocol.frontend import (
     AwaitWorkers,
@@ -413,9 +414,8 @@ class RunningCluster(Cluster):  # type: ignore[misc]
                 await self._up(number)
         except TimeoutError:
             up = len(self.scheduler_info["workers"])
-            raise ClusterTimeoutError(
-                f"{up} of {n_workers} workers were up after {timeout}"
-            ) from None
+            wanted = "the workers" if number is None else many(number, "worker")
+            raise ClusterTimeoutError(f"{up} of {wanted} were up after {timeout}") from None
         except ClusterError as error:
             if timeout is None or isinstance(error, HeadError):
                 raise

@@ -18,6 +18,7 @@ from dataclasses import replace
 
 from gputui.client.head_connection import HeadConnection
 from gputui.errors import ClusterError, HeadError, UsageError
+from gputui.model.plain_text import many
 from gputui.model.snapshot import HostState, HostStatus
 from gputui.process.child import signal_name
 from gputui.process.procfs import IS_LINUX, environment
@@ -218,7 +219,7 @@ def check_enough(settled: Settled, min_workers: int, *, reported: bool = False) 
     """
     if len(settled.workers) >= min_workers:
         return
-    found = f"{len(settled.workers)} of at least {min_workers} workers came up"
+    found = f"{len(settled.workers)} of at least {many(min_workers, 'worker')} came up"
     reasons = failures(settled)
     error = ClusterError("\n".join([found, *([] if reported else reasons)]))
     for line in reasons if reported else ():

@@ -11,6 +11,7 @@ from enum import StrEnum
 
 from gputui.fleet.stages import FleetSettings, Versions, installed_here
 from gputui.model.hosts import Host
+from gputui.model.plain_text import many
 from gputui.model.plan import HostCapacity, usual_workers
 from gputui.model.readings import NO_DRIVER, DeviceReading, Owner
 from gputui.protocol.agent import (
@@ -211,7 +212,7 @@ def ports(host: Host, facts: Facts, settings: FleetSettings) -> Iterator[Finding
     workers = usual_workers(host, capacity(host, facts, settings))
     if host.ports and workers > host.ports[1] - host.ports[0]:
         named = f"worker-ports={host.ports[0]}-{host.ports[1]}"
-        text = f"{named} has too few ports for its {workers} workers"
+        text = f"{named} has too few ports for its {many(workers, 'worker')}"
         hint = f"name {workers + 1}, one for checks, or fewer workers (workers=, workers-per-gpu=)"
         yield Finding(host.name, "ports", Verdict.BAD, text, hint)
 

@@ -15,7 +15,7 @@ from gputui.fleet.host import FleetHost
 from gputui.fleet.lone_agents import lone_agents
 from gputui.fleet.stages import Ask, FleetSettings
 from gputui.model.hosts import Host
-from gputui.model.plain_text import safe
+from gputui.model.plain_text import many, safe
 from gputui.model.snapshot import HostState
 
 CONNECTIONS = 4_096
@@ -82,7 +82,7 @@ def findings(host: FleetHost, settings: FleetSettings) -> Iterator[Finding]:
             name,
             "sessions",
             Verdict.DOUBTFUL,
-            f"its sshd dropped {host.dropped} connections before it took this one",
+            f"its sshd dropped {many(host.dropped, 'connection')} before it took this one",
             "raise MaxStartups in its sshd_config",
         )
 

@@ -90,8 +90,8 @@ def _enough(head: Head, workers: int | None) -> bool:
 async def _scale(head: Head, request: Scale) -> Reply:
     workers = request.workers
     if workers is not None and not 0 <= workers <= MOST_WORKERS:
-        raise HeadError(f"{workers} workers: write a number from 0 to {MOST_WORKERS}")
-    number = "as many workers as the hosts give" if workers is None else f"{workers} workers"
+        raise HeadError(f"{many(workers, 'worker')}: write a number from 0 to {MOST_WORKERS}")
+    number = "as many workers as the hosts give" if workers is None else many(workers, "worker")
     wanted = desired.scale(head.fleet.desired, workers)
     lacking = _lacking(head, request, wanted)
     return _change(head, request, wanted, f"wanted: {number}", lacking)
@@ -130,7 +130,7 @@ def _change(
 async def _restart(head: Head, request: Restart) -> Reply:
     names = _workers_of(head, request.names)
     head.fleet.worker_table.restart(names)
-    text = f"{len(names)} workers restart"
+    text = f"restarting {many(len(names), 'worker')}"
     head.tell(Severity.INFO, "cluster", "restarted", f"{text}: {', '.join(names)}")
     return Done(request.request, text)
 

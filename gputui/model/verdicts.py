@@ -373,7 +373,7 @@ def _nothing(evidence: Evidence) -> Verdict:
         who = "your client" if clients else "a client; none is connected"
         kept = sum(group.memory for group in groups)
         text = f"nothing: there is no task to do, and it waits for {who}"
-        return Verdict("idle", text, (f"{kept} results are kept for it",) if kept else ())
+        return Verdict("idle", text, (f"{many(kept, 'result')} kept for it",) if kept else ())
     at = {worker.name: _own(each) for worker, each in _tasks_since(evidence, 0.0)}
     busy = [worker for worker in snapshot.workers if worker.task_since and worker.current_task]
     oldest = sorted(busy, key=lambda worker: worker.task_since or 0.0)[:3]

@@ -19,6 +19,7 @@ from threading import Event, Lock
 from typing import TYPE_CHECKING, Any
 
 from gputui.errors import RunError
+from gputui.model.plain_text import many
 from gputui.presets import Figure, Machine, Memory, Outcome, ParsedParameters, Preset, Value, parse
 from gputui.presets.definition import plain
 from gputui.presets.job import Job, RunProgress, RunWorker, explained, sized
@@ -62,7 +63,7 @@ class RunResult:
     @property
     def heading(self) -> str:
         """What was computed, where, and how long it took."""
-        where = f"{len(self.workers)} worker{'s' * (len(self.workers) != 1)}"
+        where = many(len(self.workers), "worker")
         return f"{self.preset} on {where} ({self.backend}): {self.elapsed_s:.2f} s"
 
     def _repr_html_(self) -> str:

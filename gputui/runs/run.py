@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from gputui.client.head_connection import HeadConnection
 from gputui.client.start import check_enough, failures, workers_up
 from gputui.errors import GputuiError, HeadError, RunError, StoppedError
-from gputui.model.plain_text import safe_lines
+from gputui.model.plain_text import many, safe_lines
 from gputui.model.snapshot import Event, RunState, Snapshot
 from gputui.presets import RunCancelledError, RunProgress, located
 from gputui.presets.definition import json_text
@@ -369,7 +369,7 @@ async def recorded_run(request: RunRequest, open_cluster: OpenCluster) -> AsyncI
                 connection.send(FollowLogs(True))
                 also = ", --min-workers asks for them"
                 settled = await workers_up(connection, request.workers, warn, also)
-                recording.note(f"{len(settled.workers)} workers up", *failures(settled))
+                recording.note(f"{many(len(settled.workers), 'worker')} up", *failures(settled))
                 check_enough(settled, request.min_workers, reported=True)
                 if connection.dashboard and not request.quiet:
                     warn(f"dashboard at {connection.dashboard}")

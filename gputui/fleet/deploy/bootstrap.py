@@ -19,6 +19,7 @@ from gputui.fleet.deploy.start_agent import AgentOpener, starting_python
 from gputui.fleet.session import AgentChannel
 from gputui.fleet.stages import Ask, FleetSettings, Stages, installed_here
 from gputui.model.hosts import Host
+from gputui.model.plain_text import many
 
 BOUND_S = 1800.0
 """CuPy with the CUDA libraries is 2 GB to fetch."""
@@ -97,7 +98,7 @@ def describe(
 
 def _origin(source: PackageSource) -> str:
     if source.wheels:
-        return f"{len(source.wheels)} wheels of {source.wheels[0].parent}, which are sent"
+        return f"{many(len(source.wheels), 'wheel')} of {source.wheels[0].parent}, sent from here"
     index = re.sub(r"//[^@/]*@", "//", source.index) or "PyPI"
     return f"{index}, by the hosts' own pip.conf" if source.host_settings else index
 

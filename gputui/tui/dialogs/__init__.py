@@ -23,7 +23,7 @@ from textual.widgets.option_list import Option
 from gputui.errors import HeadError
 from gputui.protocol.frontend import Asked
 from gputui.tui.frame import Frame
-from gputui.tui.rendering.format import safe
+from gputui.tui.rendering.format import many, safe
 
 Result = TypeVar("Result")
 Lines = Sequence[str]
@@ -273,7 +273,7 @@ class ScaleDialog(Dialog):
     async def _effect(self) -> Lines:
         workers = self.wanted
         lines = await self._preview(workers)
-        return (f"{workers} workers   (+ - changes it, :scale N sets it)", *lines)
+        return (f"{many(workers, 'worker')}   (+ - changes it, :scale N sets it)", *lines)
 
     async def take(self, key: str) -> bool:
         """Change the number; other keys are every dialog's."""
