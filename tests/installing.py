@@ -12,7 +12,6 @@ Everything is made in a folder that is removed. The exit status is 1 where a row
 import argparse
 import os
 import re
-import resource
 import shutil
 import signal
 import subprocess
@@ -23,6 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.processes import cpu_of_children_s
 from tests.terminals import Emulated
 
 ROOT = Path(__file__).parents[1]
@@ -153,21 +153,16 @@ def row(empty: Empty, version: str, python: str, resolution: str) -> bool:
 
 def demo_s(empty: Empty, command: list[str]) -> tuple[float, float]:
     """Return the seconds until the demo's GPUs are seen, and the CPU's until it has ended."""
-    begun, used_s = time.monotonic(), cpu_s()
+    begun, used_s = time.monotonic(), cpu_of_children_s()
     screen = Emulated.start(*command, "--demo", "4x8", env=empty.environ, cells=(120, 40))
     try:
         screen.sees(SEEN)
         seen_s = time.monotonic() - begun
         os.kill(screen.pid, signal.SIGTERM)
         screen.close()
-        return seen_s, cpu_s() - used_s
+        return seen_s, cpu_of_children_s() - used_s
     finally:
         screen.kill()
-
-
-def cpu_s() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
 
 
 if __name__ == "__main__":

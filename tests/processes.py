@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import resource
 import time
 from pathlib import Path
 
@@ -46,13 +47,13 @@ def lives(pid: int) -> bool:
 def state_of(pid: int) -> str:
     """Return a process's state by its letter, X where it is gone."""
     try:
-        return _status(pid)[0]
+        return status_of(pid)[0]
     except OSError:
         return "X"
 
 
 def parent_of(pid: int) -> int:
-    return int(_status(pid)[1])
+    return int(status_of(pid)[1])
 
 
 def descendants(pid: int) -> list[int]:
@@ -69,9 +70,15 @@ def command_of(pid: int) -> list[str]:
     return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
 
 
-def _status(pid: int) -> list[str]:
+def status_of(pid: int) -> list[str]:
     """Return what follows the command's name in a process's status: its state, its parent, …
 
     Source: proc_pid_stat(5).
     """
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+
+
+def cpu_of_children_s() -> float:
+    """Return the CPU time that children which have ended used."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from tests.processes import status_of
 from tests.terminals import Pty
 
 CELLS = (120, 40)
@@ -67,7 +68,7 @@ class Counted:
     @property
     def ended(self) -> bool:
         """Whether the command has ended by itself."""
-        return _status(self.pty.pid)[0] == "Z"
+        return status_of(self.pty.pid)[0] == "Z"
 
     def end(self) -> None:
         """End the command."""
@@ -76,12 +77,7 @@ class Counted:
 
 def cpu_s(pids: Iterable[int]) -> float:
     """Return the CPU time that processes, and those of their children that ended, have used."""
-    return sum(sum(map(int, _status(pid)[11:15])) for pid in pids) / TICKS
-
-
-def _status(pid: int) -> list[str]:
-    """Return what the kernel says of a process, from its state on."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(sum(map(int, status_of(pid)[11:15])) for pid in pids) / TICKS
 
 
 def resident_mb(pids: Iterable[int]) -> float:

@@ -6,7 +6,6 @@ it was left on any host: no process that carries one of its marks in its environ
 
 import contextlib
 import os
-import resource
 import signal
 import statistics
 import subprocess
@@ -16,6 +15,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from tests.processes import cpu_of_children_s
 
 BOUND_S = 120.0
 
@@ -77,7 +78,7 @@ def timed(side: Side) -> Times:
     """Run a side until nothing is left of it; raises RuntimeError where it does not end well."""
     own = f"GPUTUI_BENCHMARK={os.getpid()}.{time.monotonic_ns()}"
     name, _, value = own.partition("=")
-    started, cpu_s = time.perf_counter(), _cpu_of_children_s()
+    started, cpu_s = time.perf_counter(), cpu_of_children_s()
     process = subprocess.Popen(
         side.command,
         stdin=subprocess.PIPE,
@@ -92,16 +93,11 @@ def timed(side: Side) -> Times:
     lines = tuple((time.perf_counter() - started, line.strip()) for line in process.stdout)
     said = process.stderr.read()
     status = process.wait()
-    ended_s, cpu_s = time.perf_counter() - started, _cpu_of_children_s() - cpu_s
+    ended_s, cpu_s = time.perf_counter() - started, cpu_of_children_s() - cpu_s
     if status != side.status:
         raise RuntimeError(f"{side.name} ended with {status}: {said}")
     _wait_until_gone([own, *side.marks])
     return Times(lines, ended_s, time.perf_counter() - started, cpu_s)
-
-
-def _cpu_of_children_s() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
 
 
 def _wait_until_gone(marks: Sequence[str]) -> None:
