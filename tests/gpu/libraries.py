@@ -18,6 +18,7 @@ from typing import Any
 from distributed import Client
 
 from gputui import GPUCluster
+from gputui.presets import to_host
 
 CENTRES, COLUMNS = 8, 16
 ROWS = 400_000
@@ -58,7 +59,7 @@ def cuml_kmeans(client: Client) -> str:
     centres = 10.0 * np.eye(CENTRES, COLUMNS)
     points = scattered_around(centres)
     model = KMeans(client=client, n_clusters=CENTRES, random_state=0, n_init=4).fit(points)
-    found = np.asarray(on_host(model.cluster_centers_))
+    found = np.asarray(to_host(model.cluster_centers_))
     apart = np.linalg.norm(found[:, None] - centres[None], axis=2).min(axis=0).max()
     assert apart < 0.1, apart
     return f"every centre found, {apart:.3f} from where it is"
@@ -83,11 +84,6 @@ def scattered(numbers: Any, centres: Any) -> Any:
     which = cupy.asarray(numbers) % len(centres)
     noise = random.standard_normal((len(numbers), centres.shape[1]))
     return (cupy.asarray(centres)[which] + noise).astype("f4")
-
-
-def on_host(array: Any) -> Any:
-    """Return an array of any library in host memory."""
-    return array.get() if hasattr(array, "get") else array
 
 
 def xgboost_on_devices(client: Client) -> str:

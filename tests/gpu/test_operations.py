@@ -12,6 +12,8 @@ import dask.array as da
 import numpy as np
 import pytest
 
+from gputui.presets import to_host
+
 pytestmark = pytest.mark.skipif(
     not Path("/dev/nvidia0").exists(), reason="this machine has no NVIDIA GPU"
 )
@@ -51,8 +53,7 @@ def drawn(shape: tuple[int, ...], chunks: Any, seed: int = SEED) -> Any:
 
 def on_host(result: Any) -> Any:
     """Return a Dask array's value, from the devices."""
-    value = result.compute()
-    return value.get() if hasattr(value, "get") else value
+    return to_host(result.compute())
 
 
 @pytest.mark.parametrize("name", SQUARE)
