@@ -269,7 +269,7 @@ async def claim(
 
     Or list one's own claims, or release those that such commands hold.
     """
-    if (pid, listed, release).count(None) + (listed, release).count(False) < 2:
+    if sum(map(bool, (pid, listed, release))) > 1:
         raise UsageError("give one of --pid, --list and --release")
     if (pid or listed or release) and (gpus or wait or memory_free):
         raise UsageError("-n, --wait and --memory-free: for GPUs that are free; leave them out")
