@@ -83,6 +83,20 @@ def test_a_narrow_status_line_gives_up_counts_before_alarms(width: int, first: s
     assert "!200 alarms" in text
 
 
+@pytest.mark.parametrize(
+    "name", ["training-run-of-the-vision-model-of-the-lab" * 2, "日本語クラスター" * 5]
+)
+def test_a_long_name_gives_way_to_state_and_alarms(name: str) -> None:
+    watched = Watched()
+    watched.take(snapshot(host("h", device(ecc_errors=1)), name=name))
+    line = whole_fields(status_line(watched, 80, paused=True, readonly=True), 80)
+    text = "".join(part for part, _ in line)
+    assert name[:9] in text
+    assert "…" in text
+    assert "running" in text
+    assert "!1 alarm" in text
+
+
 def status(seen: Snapshot) -> list[tuple[str, str]]:
     watched = Watched()
     watched.take(seen)

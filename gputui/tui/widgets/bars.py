@@ -119,12 +119,15 @@ def past_line(played: Playback, width: int) -> Line:
 def status_line(watched: Watched, width: int, *, paused: bool, readonly: bool) -> Line:
     """Return the line that says whose cluster this is, how it is, and its alarms.
 
-    Where it is narrow, the program's name and then the counts give way, and not the alarms.
+    Where it is narrow, the program's name and then the counts give way, and not the alarms; a name
+    has a third of the width at most.
     """
     snapshot = watched.snapshot
     if not snapshot.name:
         return (("gputui", "title"), ("  waiting for the cluster", "dim"))
-    parts: list[Part] = [("gputui ", "dim"), (fmt.safe(snapshot.name), "title")]
+    name = fmt.safe(snapshot.name)
+    name = fitted(name, min(width // 3, cell_len(name)))
+    parts: list[Part] = [("gputui ", "dim"), (name, "title")]
     parts += [(" SIMULATED", "warn")] if snapshot.simulated else []
     parts += [(" PAUSED", "warn")] if paused else []
     parts += [(" read-only", "dim")] if readonly else []
@@ -300,4 +303,4 @@ def _hint(command: Command, dim: bool) -> Line:
 
 
 def _width(line: Line) -> int:
-    return sum(len(text) for text, _ in line)
+    return sum(cell_len(text) for text, _ in line)
