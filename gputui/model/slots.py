@@ -63,6 +63,11 @@ class Slot(NamedTuple):
         return self.key.removeprefix(self.host.name + ":")
 
     @property
+    def on_gpu(self) -> bool:
+        """Whether it is a GPU, though its readings be missing."""
+        return self.device is not None or any(worker.device_uuid for worker in self.workers)
+
+    @property
     def dead(self) -> bool:
         """Whether its readings are old ones; those of a silent worker's device are not."""
         return self.state is SlotState.LOST or self.host_silent

@@ -62,6 +62,16 @@ WALKS: dict[str, tuple[Snapshot, *tuple[Step, ...]]] = {
         ("", "cpu0", "WORKER", "1.0/4.0G", "worker zoom", "2 workers on 1 host"),
         ("", "~UTIL", "~°C", "~PWR"),
     ),
+    "GPUs and CPU workers are counted each": (
+        snapshot(
+            host("a", device(0, "a"), device(1, "a")),
+            host("b"),
+            workers=(WorkerStatus("b:cpu0", "b", IDLE), worker(0, "b")),
+        ),
+        (160, 24),
+        ("1", "3 GPUs, 1 CPU worker on 2 hosts"),
+        ("/a:", "2 of 3 GPUs, 0 of 1 CPU worker on 1 host"),
+    ),
     "a worker whose GPU is not read is not called a CPU worker": (
         snapshot(host("h"), workers=(worker(0, cpu_percent=87.0),)),
         ("", "h:gpu0  GPU without readings", "CPU 87%", "~CPU worker"),

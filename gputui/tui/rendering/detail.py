@@ -102,8 +102,7 @@ def _graph_of(metric: Metric, read: Slot | HostStatus, key: str, title: str) -> 
 def title_line(slot: Slot, span: Span, width: int, now: float) -> Line:
     """Return the line over a GPU in full: its name, model and state, and how far back it goes."""
     state, role = slot_state(slot, now)
-    pinned = any(worker.device_uuid for worker in slot.workers)
-    kind = "GPU without readings" if pinned else "CPU worker"
+    kind = "GPU without readings" if slot.on_gpu else "CPU worker"
     if slot.device is not None:
         kind = fmt.safe(slot.device.name)
     parts: list[Part] = [("── ", "rule"), (fmt.safe(slot.key), "title"), (f"  {kind}", "")]

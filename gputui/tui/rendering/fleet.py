@@ -548,13 +548,21 @@ class Selection:
 
     @property
     def size(self) -> Part:
-        """The number of rows in sight."""
-        shown, watched = len(self.slots), self.look.watched
-        total, on_gpus = len(watched.slots), watched.on_gpus
-        if not on_gpus:
-            shown = sum(worker.state.up for slot in self.slots.values() for worker in slot.workers)
-        of = f"{shown} of " if shown < total else ""
-        slots = of + fmt.many(total, "GPU" if on_gpus else "worker")
+        """The number of GPUs, and of CPU workers that are up, in sight."""
+        total = Counter(slot.on_gpu for slot in self.look.watched.slots)
+        shown = Counter(
+            slot.on_gpu
+            for slot in self.slots.values()
+            if slot.on_gpu or any(worker.state.up for worker in slot.workers)
+        )
+        nouns = {True: "GPU", False: "CPU worker" if total[True] else "worker"}
+        counts = [
+            (f"{shown[kind]} of " if shown[kind] < total[kind] else "")
+            + fmt.many(total[kind], noun)
+            for kind, noun in nouns.items()
+            if total[kind]
+        ]
+        slots = ", ".join(counts) or "0 GPUs"
         return (f"  {slots} on {fmt.many(len(self.by_host), 'host')}", "dim")
 
     @property
