@@ -406,6 +406,8 @@ def need_terminal(instead: str) -> None:
     """Raise UsageError where no screen can be shown, with what to write instead."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError(f"the screen needs a terminal; without one: {instead}")
+    if not sys.stderr.isatty():  # Textual draws there
+        raise UsageError("the screen is drawn on stderr: leave stderr on the terminal, without 2>")
     if os.environ.get("TERM") == "dumb":
         raise UsageError(f"TERM is dumb: the screen cannot be drawn; instead: {instead}")
 

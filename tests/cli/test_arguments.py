@@ -8,7 +8,7 @@ import dask
 import pytest
 
 from gputui.cli.clusters import head_configuration
-from gputui.cli.open import AT_START, show_started
+from gputui.cli.open import AT_START, need_terminal, show_started
 from gputui.client.sources import read_hosts
 from gputui.errors import UsageError
 from gputui.protocol.connection_file import ConnectionFile, NameLock
@@ -95,3 +95,18 @@ def test_the_setting_of_idle_time_holds_for_a_screen_too() -> None:
     with dask.config.set({"gputui.idle-timeout": 60}):
         assert idle_s() == 60.0
         assert idle_s(5.0) == 5.0
+
+
+def test_a_screen_whose_stderr_is_not_the_terminal_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ours, theirs = os.openpty()
+    monkeypatch.setenv("TERM", "xterm")
+    with os.fdopen(ours), os.fdopen(theirs, "w") as terminal, (tmp_path / "err").open("w") as err:
+        for stream in ("stdin", "stdout"):
+            monkeypatch.setattr(f"sys.{stream}", terminal)
+        monkeypatch.setattr("sys.stderr", terminal)
+        need_terminal("gputui up")
+        monkeypatch.setattr("sys.stderr", err)
+        with pytest.raises(UsageError, match="drawn on stderr"):
+            need_terminal("gputui up")
