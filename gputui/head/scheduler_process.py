@@ -228,7 +228,7 @@ class SchedulerProcess:
     def _take(self, message: FromScheduler) -> None:
         busy_s, self._heard_at = self.busy_s, time.monotonic()
         if busy_s:
-            text = f"its loop did not answer for {busy_s:.1f} s; workers went on"
+            text = f"its loop did not answer for {busy_s:.1f} s"
             self._tell(Severity.WARNING, "scheduler", "busy", text)
         match message:
             case SchedulerStarted():

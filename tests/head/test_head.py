@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import signal
 import stat
 import time
@@ -152,7 +153,8 @@ async def test_a_stalled_scheduler_stalls_nothing_else(clusters: Clusters, tmp_p
         await stalled
     await cluster.until(lambda: cluster.snapshot.scheduler.state is SchedulerState.RUNNING)
     assert cluster.snapshot.workers_up == 2
-    assert any(event.kind == "busy" for event in cluster.events)
+    said = [event.text for event in cluster.events if event.kind == "busy"]
+    assert said and re.fullmatch(r"its loop did not answer for [\d.]+ s", said[0])
 
 
 @pytest.mark.slow
