@@ -27,7 +27,7 @@ from gputui.presets.job import Job, Machine, Value
 MOST_NUMBERS = 10**13  # of a matrix: 80 TB
 MOST_DEPTH = 64  # of a result; deeper values are shown as "…"
 NO_NUMBER = "nothing to draw, no number is finite"
-RAPIDS_INSTALL = "pip install 'gputui[rapids]'; or choose the CPU with --backend numpy"
+RAPIDS_INSTALL = "pip install 'gputui[rapids]'; or choose the CPU with the backend numpy"
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,7 +80,7 @@ def choose(
         if (names is None or name in names) and (backend == "numpy" or not any_gpu or has_gpu(each))
     ]
     if not fitting:
-        raise ClusterError("none of the workers has a GPU; choose the CPU with --backend numpy")
+        raise ClusterError("none of the workers has a GPU; choose the CPU with the backend numpy")
     return backend, dict(by_name[name] for name in sorted(fitting, key=_natural))
 
 
@@ -136,9 +136,9 @@ def refuse_unfit(preset: Preset, workers: Sequence[RunWorker]) -> None:
     """Raise ClusterError that names the workers that lack a GPU or a library, and what to do."""
     if without := [each for each in workers if each.no_gpu]:
         raise ClusterError(
-            f"{preset.name} with --backend cupy needs a GPU, but {listed(without)} cannot use "
+            f"{preset.name} with the backend cupy needs a GPU, but {listed(without)} cannot use "
             f"one: {'; '.join(sorted({each.no_gpu for each in without}))}\n"
-            "  choose the CPU with --backend numpy, or hosts that have GPUs"
+            "  choose the CPU with the backend numpy, or hosts that have GPUs"
         )
     lines = []
     for library in _libraries(preset):

@@ -192,7 +192,8 @@ def _first_free(folder: Path, names: list[str]) -> tuple[str, Path, int]:
         if descriptor is not None:
             return name, path, descriptor
     raise HeadError(
-        f"a cluster named {names[0]!r} runs already; attach to it, or give another --name"
+        f"a cluster named {names[0]!r} runs already; attach to it, in Python by "
+        f"gputui.connect({names[0]!r}), or give another name"
     )
 
 
