@@ -6,6 +6,7 @@ commands of their own whose names nobody types.
 
 import functools
 from collections.abc import Callable, Coroutine
+from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ MEANT = {
     "stop": "gputui down",
     "list": "gputui ls",
     "ps": "gputui ls",
+    "logs": "gputui attach, view 4, or gputui runs show ID",
     "status": "gputui ls",
     "demo": "gputui --demo 125x8",
     "version": "gputui --version",
@@ -105,14 +107,22 @@ class CommandOrHosts(click.Group):
         first = args[0] if args else ""
         if ctx.resilient_parsing and not args:  # the word to complete is the first one
             return super().parse_args(ctx, args)
-        if first in MEANT and not Path(first).exists():
-            raise UsageError(
-                f"no command '{first}'; did you mean {MEANT[first]}? "
-                "(to use a host of that name, write it into a hosts file)"
-            )
         if first not in self.commands and first not in ("--help", "-h"):
+            meant = MEANT.get(first) or self._like(*args[:2])
+            if meant and not Path(first).exists():
+                raise UsageError(
+                    f"no command '{first}'; did you mean {meant}? "
+                    "(to use a host of that name, write it into a hosts file)"
+                )
             args = ["open", *args]
         return super().parse_args(ctx, args)
+
+    def _like(self, first: str = "", second: str = "") -> str:
+        """Return the command that is spelled nearly so, where a word follows; HOSTS is one word."""
+        if not second or "=" in second or "-" in (first[:1], second[:1]):
+            return ""
+        near = get_close_matches(first, self.commands, 1)
+        return f"gputui {near[0]}" if near else ""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the commands in the order in which they are declared."""
