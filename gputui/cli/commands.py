@@ -215,9 +215,9 @@ def carried_out_in(module: str) -> Callable[[Callable[[], None]], Callable[..., 
             try:
                 done = function(*given, **options)
                 if isinstance(done, Coroutine):
-                    from asyncio import run
+                    from gputui.cli.terminal import run_until_interrupted
 
-                    done = run(done)
+                    done = run_until_interrupted(done)
             except BrokenPipeError:  # nobody reads its output any more: click would exit with 1
                 return None
             return done

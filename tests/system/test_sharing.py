@@ -56,11 +56,14 @@ def test_who_shows_a_claim_with_its_note_and_promised_end(gputui: Command) -> No
     assert "training · for 59m more" in table and "free" in table
 
 
-def test_a_claim_ends_with_ctrl_c_and_leaves_nothing(gputui: Command, open_folder: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_claim_ends_with_a_signal_and_leaves_nothing(
+    gputui: Command, open_folder: Path, number: signal.Signals
+) -> None:
     gputui.env["GPUTUI_CLAIMS"] = str(open_folder)
     process = holding(gputui, "--note", "a letter")
     assert list(open_folder.glob("*.note"))
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     assert process.wait(20) == 130
     assert all(gpu["free"] for gpu in gpus(gputui))
     assert not list(open_folder.glob("*.note"))
