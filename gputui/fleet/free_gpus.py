@@ -18,8 +18,11 @@ from gputui.model.hosts import Host
 from gputui.model.plan import HostCapacity
 from gputui.model.readings import Note, Wanted
 from gputui.model.snapshot import HostState
+from gputui.process.background import within
 
 LOOK_S = 0.2
+AGAIN_S = 5.0
+"""How often one that had all of its GPUs, and lost some, looks whether others are free."""
 
 
 class FreeGpus:
@@ -72,15 +75,16 @@ class FreeGpus:
         return ended
 
     async def run(self) -> None:
-        """Claim GPUs whenever some are missing; only the first time it waits for them."""
-        wanted = self._wanted
+        """Claim GPUs whenever some are missing: at first it waits, later it looks again."""
+        wanted, again_s = self._wanted, None
         while True:
-            await self._woken.wait()
+            await within(again_s, self._woken.wait())
             self._woken.clear()
             if self._lacks():
                 taken = sum(map(len, self._taken.values()))
                 await self._take(replace(wanted, count=wanted.count and wanted.count - taken))
                 wanted = replace(wanted, wait_s=0.0)
+                again_s = again_s if self.lacking else AGAIN_S
             self.under_way = self._woken.is_set()
             self._changed()
 

@@ -116,8 +116,8 @@ def test_gpus_of_a_cluster_whose_agent_was_killed_are_the_next_in_lines(gputui: 
     wait_until(lambda: workers() == 0)
     time.sleep(3.0)
     assert workers() == 0
-    waiter.send_signal(signal.SIGINT)
-    waiter.wait(20)
+    waiter.send_signal(signal.SIGTERM)
+    wait_until(lambda: workers() == 2)
     gputui.ok("down", "lab")
 
 
