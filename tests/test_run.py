@@ -14,7 +14,7 @@ from textwrap import dedent
 from typing import Any
 
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, get_worker
 
 from gputui import presets
 from gputui.errors import ClusterError, RunError, UsageError
@@ -218,6 +218,28 @@ def test_running_out_of_memory_says_what_to_change(client: Client) -> None:
     where = r"on \d, where a task may take [\d.]+ GiB: Out of memory allocating.*"
     with pytest.raises(RunError, match=rf"ran out of memory {where}\n  use smaller chunks"):
         execution.execute(client, preset, {})
+
+
+def _occupy(client: Client) -> list[Any]:
+    return [client.submit(time.sleep, 1, workers=[1], pure=False) for _ in range(2)]
+
+
+def _where(job: Job) -> Outcome:
+    return Outcome({"on": job.each_worker(lambda: str(get_worker().name))})
+
+
+def test_a_worker_that_is_busy_is_waited_for_not_left_out(client: Client) -> None:
+    busy = _occupy(client)
+    seen = execution.execute(client, doing(_where), {})
+    assert all(each.done() for each in busy)
+    assert seen.result["on"] == [worker.name for worker in seen.workers] == ["0", "1"]
+
+
+def test_a_task_for_a_worker_that_got_busy_is_not_done_by_another(client: Client) -> None:
+    def compute(job: Job) -> Outcome:
+        return replace(Outcome({}, arrays={"busy": _occupy(client)}), result=_where(job).result)
+
+    assert execution.execute(client, doing(compute), {}).result["on"] == ["0", "1"]
 
 
 def _die_once(flag: str) -> int:

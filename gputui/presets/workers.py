@@ -95,7 +95,7 @@ def _natural(name: str) -> list[Any]:
 
 
 def ask(preset: Preset, job: Job, chosen: Mapping[str, Any]) -> tuple[RunWorker, ...]:
-    """Have every worker describe itself; one that is lost meanwhile is left out.
+    """Have every worker describe itself, a busy one in its turn; leave out one that is lost.
 
     Raises:
         ClusterError: all of them were lost.
@@ -109,7 +109,6 @@ def ask(preset: Preset, job: Job, chosen: Mapping[str, Any]) -> tuple[RunWorker,
             modules,
             there[_host(each)],
             workers=[address],
-            allow_other_workers=True,  # else the task of a lost one would wait for ever
             resources={"GPU": 1} if has_gpu(each) else None,
             pure=False,
         )
