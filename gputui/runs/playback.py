@@ -1,17 +1,18 @@
 """A run's record and telemetry → the cluster as it was at each moment of the run, as a snapshot.
 
 The screen plays them back. Tasks are those whose spans were recorded: of very many a part. What was
-not recorded is missing: the other hosts and GPUs, states of hosts, CPUs, claims, events.
+not recorded is missing: the other hosts and GPUs, CPUs, claims. States of hosts and workers are
+those that the run's log has.
 """
 
 import re
 import time
 from bisect import bisect_right
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 
 from gputui.errors import UsageError
 from gputui.model.readings import DeviceReading
@@ -33,6 +34,25 @@ from gputui.protocol.shared import LogLines
 from gputui.runs.records import RunRecord, find, status_of, telemetry_of
 from gputui.runs.telemetry import MIB, DeviceTelemetry, Telemetry
 
+AFTER = {
+    "registered": WorkerState.IDLE,
+    "crashed": WorkerState.CRASHED,
+    "crash loop": WorkerState.CRASH_LOOP,
+    "given up": WorkerState.CRASH_LOOP,
+    "lost": WorkerState.CRASHED,
+    "retired": WorkerState.RETIRING,
+}
+"""What happened to a worker → its state from then on."""
+DEATHS = ("crashed", "crash loop")
+PRINTED = "|"
+WHAT = "|".join(map(re.escape, (PRINTED, *AFTER, *HostState)))
+NOTED = re.compile(rf"^(\d\d):(\d\d):(\d\d\.\d\d\d)  (\S+) ({WHAT})(?: (.*)|$)", re.M)
+"""A line of a run's log that a worker printed, or of what happened to a worker or host."""
+Noted = tuple[float, str, str, str]
+"""When, to whom, what (`PRINTED`, a key of `AFTER`, a state of a host), and the text."""
+Happened = tuple[float, str, str]
+"""When it happened to a host or worker, what, and the text."""
+
 
 class RecordedRun:
     """A run that was recorded, with the time from its first reading to its last."""
@@ -42,13 +62,19 @@ class RecordedRun:
         run: RunStatus,
         workers: Sequence[str],
         telemetry: Telemetry,
-        log: Iterable[LogLines] = (),
+        log: Iterable[Noted] = (),
     ) -> None:
         """Initialize; raises UsageError where nothing was read during the run."""
         if not telemetry.times:
             raise UsageError(f"{run.id}: it ended before its GPUs were read")
         self.run = run
-        self._log = sorted(log, key=attrgetter("at"))
+        noted = sorted(log, key=itemgetter(0))
+        self._log = [
+            LogLines(worker, (text,), at)
+            for at, worker, what, text in noted
+            if what == PRINTED and ":" in worker
+        ]
+        self._events = [each for each in noted if each[2] != PRINTED]
         self.step_s = telemetry.step_s
         places = sorted(range(len(telemetry.times)), key=telemetry.times.__getitem__)
         self._times = [telemetry.times[place] for place in places]
@@ -85,7 +111,10 @@ class RecordedRun:
         """Return the cluster after so many seconds."""
         at = self.began_at + second
         groups = tuple(self._group(prefix, at) for prefix in self._groups)
-        workers = tuple(self._working(at))
+        events = self._events[: bisect_right(self._events, at, key=itemgetter(0))]
+        then = {name: (since, what, text) for since, name, what, text in events}
+        deaths = Counter(name for _, name, what, _ in events if what in DEATHS)
+        workers = tuple(self._working(at, then, deaths))
         first, last = (bisect_right(self._ends, each) for each in (at - 1, at))
         return Snapshot(
             sequence=second,
@@ -97,7 +126,7 @@ class RecordedRun:
                 SchedulerState.RUNNING if workers else SchedulerState.NONE,
                 tasks=sum(group.total for group in groups),
             ),
-            hosts=tuple(self._hosts(at)),
+            hosts=tuple(self._hosts(at, then)),
             workers=workers,
             groups=groups,
             runs=(self._run(at, groups),),
@@ -112,16 +141,21 @@ class RecordedRun:
         )
         return self._log[first:last]
 
-    def _hosts(self, at: float) -> Iterator[HostStatus]:
+    def _hosts(self, at: float, then: Mapping[str, Happened]) -> Iterator[HostStatus]:
         names = (*self._uuids, *self._workers)
         found: dict[str, list[DeviceReading]] = {name.rpartition(":")[0]: [] for name in names}
         place = bisect_right(self._times, at) - 1
         for device in self._devices:
             found[device.name.rpartition(":")[0]].append(_reading(device, place))
         for name, devices in found.items():
-            yield HostStatus(name, HostState.READY, self.began_at, devices=tuple(devices))
+            since, what, text = then.get(name, (self.began_at, "", ""))
+            state = next((each for each in HostState if each == what), HostState.READY)
+            reason = "" if state is HostState.READY else text
+            yield HostStatus(name, state, since, reason, devices=tuple(devices))
 
-    def _working(self, at: float) -> Iterator[WorkerStatus]:
+    def _working(
+        self, at: float, then: Mapping[str, Happened], deaths: Mapping[str, int]
+    ) -> Iterator[WorkerStatus]:
         running = defaultdict[str, list[TaskSpan]](list)
         ending = bisect_right(self._ends, at), bisect_right(self._ends, at + self._longest_s)
         for span in self._spans[slice(*ending)]:
@@ -129,13 +163,17 @@ class RecordedRun:
                 running[span.worker].append(span)
         for name in self._workers:
             tasks = running[name]
+            _, what, text = then.get(name, (0.0, "", ""))
+            state = WorkerState.BUSY if tasks else AFTER.get(what, WorkerState.IDLE)
             uuid = self._uuids.get(name) or self._uuids.get(name.rpartition(".")[0])
             yield WorkerStatus(
                 name,
                 name.rpartition(":")[0],
-                WorkerState.BUSY if tasks else WorkerState.IDLE,
+                state,
                 device_uuid=uuid,
                 seen_device_uuid=uuid,
+                reason="" if state.up else text,
+                restarts=deaths[name],
                 executing=len(tasks) if tasks or self._whole else None,
                 current_task=tasks[0].prefix if tasks else None,
                 task_since=tasks[0].started_at if tasks else None,
@@ -202,19 +240,17 @@ def read_recorded_run(id_: str) -> RecordedRun:
     return RecordedRun(status_of(record), record.workers, telemetry_of(record), _log_of(record))
 
 
-PRINTED = re.compile(r"^(\d\d):(\d\d):(\d\d\.\d\d\d)  (\S+:\S+) \| (.*)", re.M)
-"""A line of a run's log that a worker printed."""
 DAY_S = 86_400
 
 
-def _log_of(record: RunRecord) -> Iterator[LogLines]:
-    """Yield what workers printed during a run; the log has the time of day only."""
+def _log_of(record: RunRecord) -> Iterator[Noted]:
+    """Yield what was noted during a run; the log has the time of day only."""
     then = time.localtime(record.started_at)
     midnight = int(record.started_at) - (60 * then.tm_hour + then.tm_min) * 60 - then.tm_sec
     at = record.started_at
     text = record.log.read_text("utf-8", "replace") if record.log.exists() else ""
-    for hour, minute, second, worker, line in PRINTED.findall(text):
+    for hour, minute, second, *noted in NOTED.findall(text):
         before, at = at, midnight + (60 * int(hour) + int(minute)) * 60 + float(second)
         if at < before - DAY_S / 2:
             midnight, at = midnight + DAY_S, at + DAY_S
-        yield LogLines(worker, (line,), at)
+        yield (at, *noted)

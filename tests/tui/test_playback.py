@@ -185,6 +185,35 @@ def test_what_was_printed_after_midnight_is_of_the_next_day(
     ]  # fmt: skip
 
 
+def test_a_worker_that_was_lost_or_crashed_is_shown_so_until_it_registers_again(
+    on: Still,
+) -> None:
+    recording = Recording(runs.find("svd-1"), pytest.fail)
+    for second, line in (
+        (10, "h reconnecting the connection to its agent was cut"),
+        (20, "h:gpu0 lost its host has not been reached"),
+        (30, "h ready 127.0.0.1"),
+        (31, "h:gpu0 registered tls://127.0.0.1:1"),
+        (40, "h:gpu1 crashed signal 9"),
+        (41, "h:gpu1 alarm crashed"),
+        (42, "h:gpu1 restarted"),
+        (50, "h:gpu1 registered tls://127.0.0.1:2"),
+    ):
+        recording.note(line, at=EPOCH + second)
+    played = read_recorded_run("svd-1")
+
+    def seen(second: int) -> tuple[str, ...]:
+        then = played.snapshot(second)
+        return (then.hosts[0].state, *(f"{each.state} {each.restarts}" for each in then.workers))
+
+    assert seen(9) == ("ready", "idle 0", "idle 0")
+    assert seen(15) == ("reconnecting", "idle 0", "idle 0")
+    assert seen(25) == ("reconnecting", "crashed 0", "idle 0")
+    assert seen(45) == ("ready", "idle 0", "crashed 1")
+    assert seen(55) == ("ready", "idle 0", "idle 1")
+    assert "not been reached" in played.snapshot(25).workers[0].reason
+
+
 async def test_nothing_can_be_changed_in_the_past(on: Still) -> None:
     async with on.showing(size=(100, 30)):
         await playing(on)
