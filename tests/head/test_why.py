@@ -88,6 +88,20 @@ async def test_a_resource_that_no_worker_offers_is_named(
     await client.cancel([task])
 
 
+async def test_a_worker_that_was_asked_for_and_started_again_is_named(
+    standing: LiveCluster, client: Client
+) -> None:
+    name = "localhost:cpu1"
+    task = client.submit(time.sleep, 60, workers=[name], pure=False)
+    await standing.until(lambda: standing.workers[name].executing)
+    os.kill(standing.workers[name].pid or 0, signal.SIGKILL)
+    verdict = await until(standing, "no-place:")
+    offers = f"{name} (that process is gone: submit again)"
+    assert verdict.text == f"1 task waits for what no worker offers: {offers}"
+    await client.cancel([task])
+    await standing.up(2)
+
+
 async def test_a_cluster_without_tasks_waits_for_its_client(
     standing: LiveCluster, client: Client
 ) -> None:

@@ -61,13 +61,14 @@ SEND_EVERY_S = 0.0005
 
 @overriding(add_worker="self scheduler worker")
 class SendSooner(SchedulerPlugin):  # type: ignore[misc]
-    """Makes a scheduler send its decisions to workers at once."""
+    """Makes a scheduler send its decisions to workers at once, and remember their names."""
 
     name = "gputui-send-sooner"
 
     def add_worker(self, scheduler: distributed.Scheduler, worker: str) -> None:
-        """Change how long messages to a new worker are gathered."""
+        """Change how long messages to a new worker are gathered, and note its name."""
         scheduler.stream_comms[worker].interval = SEND_EVERY_S
+        scheduler.names[worker] = str(scheduler.workers[worker].name)
 
 
 @overriding(
@@ -94,6 +95,8 @@ class Scheduler(distributed.Scheduler):  # type: ignore[misc]
         self._serves_http = config.dashboard_port is not None
         self._spans: list[TaskSpan] = []
         self._spans_left: Counter[str] = Counter()
+        self.names: dict[str, str] = {}
+        """Address → name of every worker that there was."""
         routes = dask.config.get("distributed.scheduler.http.routes") if self._serves_http else []
         with dask.config.set({"distributed.scheduler.http.routes": routes}):
             super().__init__(
@@ -396,9 +399,17 @@ def _needs(scheduler: Scheduler) -> dict[TaskGroup, tuple[str, ...]]:
     needs: dict[TaskGroup, tuple[str, ...]] = {}
     for task in islice(scheduler.unrunnable, MAX_UNRUNNABLE):
         if task.group not in needs:
-            asked = (task.resource_restrictions, task.worker_restrictions, task.host_restrictions)
+            workers = [_asked(scheduler, each) for each in task.worker_restrictions or ()]
+            asked = (task.resource_restrictions, workers, task.host_restrictions)
             needs[task.group] = tuple(sorted(name for each in asked for name in each or ()))
     return needs
+
+
+def _asked(scheduler: Scheduler, address: str) -> str:
+    """Return the worker that a task is restricted to; started again it has another address."""
+    name = scheduler.names.get(address, address)
+    gone = name != address and address not in scheduler.workers
+    return f"{name} (that process is gone: submit again)" if gone else name
 
 
 def _group(group: TaskGroup, executing: int, needs: tuple[str, ...]) -> TaskGroupStatus:
