@@ -29,10 +29,12 @@ BACKOFF_S = (0.5, 0.5, 1.0, 2.0, 4.0)
 CRASH_LOOP_AFTER = 5
 """Starts in a row that failed; one that came up is started again however often tasks end it."""
 
+IMPORT_ERROR = "import-error"
+"""Ends a worker that comes up; a task catches it."""
 CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL)
 FAILURES = (
     ("missing-library", "a library is missing: ", "cannot open shared object|DynamicLibNotFound"),
-    ("import-error", "", "(Import|ModuleNotFound)Error"),
+    (IMPORT_ERROR, "", "(Import|ModuleNotFound)Error"),
     (
         "device-memory",
         "device memory ran out: ",
@@ -40,7 +42,7 @@ FAILURES = (
     ),
     ("illegal-address", "a kernel used an illegal address: ", "(?i)illegal.?(memory|address)"),
     ("gpu-lost", "its GPU is lost: ", "(?i)fallen off the bus|gpu is lost|DEVICE_UNAVAILABLE"),
-    ("cuda-error", "", r"\bCUDA|cuda[A-Z]|cupy"),
+    ("cuda-error", "", r"^(?=.*(?i:error|fail)).*(\bCUDA|cuda[A-Z]|cupy)"),
 )
 """Kinds of failures: what is said before the line that tells of it, and what that line has."""
 MORE = "give it more with memory=, or use smaller chunks"
@@ -275,8 +277,10 @@ def _explained(worker: WorkerProcess, code: int, whose: str) -> tuple[str, str]:
     if code == -signal.SIGKILL and whose:
         return "oom-killer", f"memory ran out ({whose}): the kernel ended it; {LESS}"
     if code < 0:
-        failures = filter(None, map(_failure, reversed(lines)) if -code in CRASHES else ())
-        return next(failures, ("signal", _of_signal(-code)))
+        told = filter(None, map(_failure, reversed(lines)) if -code in CRASHES else ())
+        failures = ((kind, why) for kind, why in told if kind != IMPORT_ERROR)
+        kind, why = next(failures, ("signal", ""))
+        return kind, f"{why} ({signal_name(-code)})" if why else _of_signal(-code)
     if ending and ending.signal:
         return "signal", _of_signal(ending.signal)
     if ending and not code:

@@ -49,6 +49,11 @@ ENDS: dict[str, tuple[tuple[str, str], str, str]] = {
     "kill -9": (how_it_ended(9), "signal", "killed (SIGKILL) from outside gputui"),
     "kill": (how_it_ended(0, ending=WorkerEnding(15)), "signal", SIGTERM),
     "crash": (how_it_ended(11), "signal", "SIGSEGV: a library crashed"),
+    "crash after words": (
+        how_it_ended(7, "loading CUDA kernels", "ImportError: no x", "failed to reach y"),
+        "signal",
+        "SIGBUS: a library crashed",
+    ),
     "os._exit(0)": (how_it_ended(0), "crashed", f"exit code 0: {OF_TASK}"),
     "os._exit(1)": (how_it_ended(1 << 8, "bye"), "crashed", f"exit code 1: {OF_TASK}: bye"),
     "os._exit(7)": (how_it_ended(7 << 8), "crashed", f"exit code 7: {OF_TASK}"),
@@ -58,7 +63,7 @@ ENDS: dict[str, tuple[tuple[str, str], str, str]] = {
     "illegal address": (
         how_it_ended(6, ADDRESS, "Aborted"),
         "illegal-address",
-        f"a kernel used an illegal address: {ADDRESS}",
+        f"a kernel used an illegal address: {ADDRESS} (SIGABRT)",
     ),
     "Xid": (how_it_ended(6, device=XID), "signal", f"SIGABRT: a library crashed; its GPU: {XID}"),
     "GPU lost": (failed("CUDA: GPU is lost"), "gpu-lost", "its GPU is lost: CUDA: GPU is lost"),
