@@ -46,6 +46,7 @@ FAILURES = (
 )
 """Kinds of failures: what is said before the line that tells of it, and what that line has."""
 MORE = "give it more with memory=, or use smaller chunks"
+DISK_FULL = "[Errno 28]"
 LESS = "give workers less with memory=, or use fewer of them"
 
 TAIL_LINES = 20
@@ -271,7 +272,9 @@ def _explained(worker: WorkerProcess, code: int, whose: str) -> tuple[str, str]:
     last, ending = lines[-1] if lines else "", worker.ending
     if worker.over_limit_bytes is not None:
         limit = sized(worker.over_limit_bytes)
-        return "memory-limit", f"it reached its memory limit of {limit}; {MORE}"
+        spills = not any(DISK_FULL in line for line in lines)
+        help_ = MORE if spills else "it could not spill: its disk is full"
+        return "memory-limit", f"it reached its memory limit of {limit}; {help_}"
     if worker.restarting:
         return "closed", "it was restarted"
     if code == -signal.SIGKILL and whose:

@@ -34,7 +34,12 @@ ENDS: dict[str, tuple[tuple[str, str], str, str]] = {
     "our limit": (
         how_it_ended(9, over_limit_bytes=2**30),
         "memory-limit",
-        "it reached its memory limit of",
+        "it reached its memory limit of 1.0 GiB; give it more",
+    ),
+    "no room to spill": (
+        how_it_ended(9, "OSError: [Errno 28] No space left on device", over_limit_bytes=2**31),
+        "memory-limit",
+        "it reached its memory limit of 2.0 GiB; it could not spill: its disk is full",
     ),
     "the host's memory": (
         how_it_ended(9, oom_kills=1),
