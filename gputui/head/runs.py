@@ -33,6 +33,9 @@ KEPT = 50
 CANCEL_S = 10.0
 """How long a cancelled run may take before its processes are killed."""
 
+STOP_S = 3.0
+"""How long runs may take to end with their cluster, and once more after SIGINT."""
+
 
 StartChild = Callable[[str, str, StartRun, str], Child]
 """Starts a run on the cluster of this name and id, with an id of its own."""
@@ -137,10 +140,14 @@ class Runs:
             await self._children[id].end(CANCEL_S, ask=None)
 
     async def stop(self) -> None:
-        """End the runs that the head started."""
-        children = list(self._children.values())
-        await asyncio.gather(*(child.end(0.0, signal.SIGKILL) for child in children))
+        """End the runs that the head started; their commands have heard of it and record it."""
+        await asyncio.gather(*(self._stop(*each) for each in self._children.items()))
         await self._tasks.finish(CANCEL_S)
+
+    async def _stop(self, id: str, child: Child) -> None:
+        if id in self._reporters:
+            await child.wait(STOP_S)
+        await child.end(STOP_S, signal.SIGINT)
 
     async def _attend(self, id: str, child: Child) -> None:
         """End a run that has not ended with its command, whose last line is the reason."""

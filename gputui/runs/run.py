@@ -408,5 +408,5 @@ def _state(error: BaseException | None) -> RunState:
     """Return how a run ended that raised this."""
     if error is None:
         return RunState.DONE
-    cancelled = isinstance(error, asyncio.CancelledError | RunCancelledError)
+    cancelled = isinstance(error, asyncio.CancelledError | RunCancelledError | StoppedError)
     return RunState.CANCELLED if cancelled else RunState.FAILED

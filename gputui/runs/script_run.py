@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from gputui.errors import ExitCode, HeadError, RunError, StoppedError
+from gputui.errors import ExitCode, GputuiError, HeadError, RunError, StoppedError
 from gputui.presets import RunCancelledError, RunProgress
 from gputui.presets.workers import device_label
 from gputui.process.child import Child, signal_name
@@ -49,15 +49,17 @@ async def run_script(
         with tempfile.TemporaryFile() as error_file:
             script = _start(path, arguments, ongoing, error_file.fileno())
             try:
-                status = await _attended(ongoing, script, error_file.fileno())
+                status, stopped = await _attended(ongoing, script, error_file.fileno())
             finally:
                 await script.end(0, None)
             error_file.seek(0)
             text = error_file.read(MOST_SAID)
         elapsed_s = time.monotonic() - started
         said = text.decode(errors="replace").splitlines() if text != STOPPED else []
-        error = None
-        if status:
+        error: GputuiError | None = None
+        if stopped and status == ExitCode.NO_CLUSTER:
+            error = stopped
+        elif status:
             how = f"ended with exit code {status}"
             how = how if status > 0 else f"was ended by {signal_name(-status)}"
             interrupted = status in (ExitCode.INTERRUPTED, -signal.SIGINT)
@@ -83,18 +85,21 @@ def _start(path: Path, arguments: tuple[str, ...], ongoing: OngoingRun, error_fi
     )
 
 
-async def _attended(ongoing: OngoingRun, script: Child, error_file: int) -> int:
+async def _attended(
+    ongoing: OngoingRun, script: Child, error_file: int
+) -> tuple[int, StoppedError | None]:
     """Return a script's exit status; end it where its run is cancelled or its cluster is lost.
 
     Where somebody stopped the cluster, a warning says so, and the script goes on: it may have
     stopped it itself, and draw its pictures now. If that ends it, its traceback says no more.
     """
     wait: Callable[[Awaitable[int | None]], Awaitable[int | None]] = ongoing.attend
+    stopped = None
     while True:
         try:
             status = await wait(script.wait())
             assert status is not None
-            return status
+            return status, stopped
         except asyncio.CancelledError as interrupted:
             knows = interrupted.args == (signal.SIGINT.name,) and _has_terminal()
             await script.end(GRACE_S, None if knows else signal.SIGINT)
@@ -107,7 +112,7 @@ async def _attended(ongoing: OngoingRun, script: Child, error_file: int) -> int:
         except StoppedError as error:
             os.pwrite(error_file, STOPPED, 0)
             warn(str(error))
-            wait = asyncio.ensure_future
+            stopped, wait = error, asyncio.ensure_future
         except HeadError:
             os.pwrite(error_file, STOPPED, 0)
             await script.wait(LOST_S)  # its own client notices, as a rule

@@ -116,3 +116,21 @@ async def test_a_killed_head_takes_its_runs_along(clusters: Clusters, tmp_path: 
     await cluster.until(lambda: any(worker.executing for worker in cluster.workers.values()))
     os.kill(cluster.head.pid, signal.SIGKILL)
     await nothing_left(cluster.id)
+
+
+@pytest.mark.slow
+async def test_runs_of_a_cluster_that_is_stopped_are_cancelled_by_that(
+    clusters: Clusters, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.py").write_text(PRESETS)
+    cluster = await clusters.start(name="lab")
+    ids = [await started(cluster, f"{tmp_path}/mine.py:endless")]
+    ids.append(await started(cluster, "exec:sleep", arguments="sleep 600"))
+    await cluster.until(lambda: {state_of(cluster, id) for id in ids} == {RunState.RUNNING})
+    await cluster.until(lambda: any(worker.executing for worker in cluster.workers.values()))
+    os.kill(cluster.head.pid, signal.SIGTERM)
+    await nothing_left(cluster.id)
+    ends = [records.find(id) for id in ids]
+    assert [end.state for end in ends] == [RunState.CANCELLED] * 2
+    said = [end.failure.text if end.failure else "" for end in ends]
+    assert [each.partition(":")[0] for each in said] == ["the cluster was stopped"] * 2

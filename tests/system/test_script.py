@@ -325,6 +325,8 @@ def test_a_script_that_waits_for_a_cluster_that_is_stopped_ends_with_one_sentenc
     assert process.returncode == 3, said
     (line,) = said.splitlines()
     assert line.startswith("gputui: the cluster was stopped: stopped by ")
+    record = json.loads(gputui("runs", "last", "--json").stdout)
+    assert (record["state"], "gputui: " + record["failure"]["message"]) == ("cancelled", line)
 
 
 @pytest.mark.slow
