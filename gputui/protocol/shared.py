@@ -80,6 +80,12 @@ class LogLines:
     earlier: bool = False
     """Whether they were printed before this frontend, or any, wanted them; `at` may be too late."""
 
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """The line that stands for those left out, where any were."""
+        said = f"[{self.dropped:,} lines were left out: they came too fast]"
+        return (said,) if self.dropped else ()
+
 
 @dataclass(frozen=True, slots=True)
 class FollowLogs:

@@ -308,8 +308,9 @@ class OngoingRun:
         match message:
             case EventHappened(event):
                 self._take_event(event)
-            case LogLines(worker, lines, at, earlier=earlier) if not (earlier and self._joined):
-                self.recording.note(*(f"{worker} | {line}" for line in lines), at=at)
+            case LogLines(worker, lines, at) if not (message.earlier and self._joined):
+                noted = (*message.left_out, *lines)
+                self.recording.note(*(f"{worker} | {line}" for line in noted), at=at)
                 _keep(self._printed, worker, lines)
             case SnapshotTaken(snapshot):
                 self.snapshot = snapshot

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -74,6 +75,24 @@ def test_a_record_says_what_workers_sent_each_other(gputui: Command) -> None:
     used = json.loads(gputui("runs", "last", "--json").stdout)["usage"]
     assert sum(size for _, size in used["moved"]) >= 2**25
     assert " MB between workers" in gputui("runs", "show", "last").stdout
+
+
+@pytest.mark.slow
+def test_a_log_says_how_many_lines_of_workers_it_lacks(lab: Command) -> None:
+    script = written(
+        lab.folder / "mine.py",
+        "def say(line):",
+        "    for n in range(20_000):",
+        "        print(line, n)",
+        "client.submit(say, 'said').result()",
+        "client.submit(print, 'the end').result()",
+        "time.sleep(3)",
+    )
+    lab.ok("--attach", "lab", "--run", script)
+    log = log_of_last_run(lab)
+    assert "the end" in log
+    left_out = [int(n.replace(",", "")) for n in re.findall(r"\[([0-9,]+) lines were left", log)]
+    assert sum(left_out) + log.count("said") == 20_000
 
 
 @pytest.mark.slow

@@ -118,8 +118,7 @@ class LogBook:
 
     def add(self, message: "LogLines") -> None:
         """Keep the lines of a message, and say so where lines before them were left out."""
-        if message.dropped:
-            text = f"[{message.dropped:,} lines were left out: they came too fast]"
+        for text in message.left_out:
             self._keep(message.at, message.worker, text, Severity.WARNING)
         for raw in message.lines:
             at, text = stamped(safe(as_printed(raw)[:LONGEST_LINE]))
