@@ -147,11 +147,16 @@ class OngoingRun:
         self._step = RunProgress("", 0, 0)
         self._reported_at = 0.0
         self._crashes: dict[str, tuple[str, ...]] = {}
-        """How workers ended that should not have, by name; the last is the newest."""
+        """By the name of a worker."""
         self._printed: dict[str, tuple[str, ...]] = {}
         """The last lines of workers, as the newest of them printed last."""
         self._crashed = asyncio.Event()
         self._fewer = asyncio.Event()
+
+    @property
+    def crashes(self) -> list[str]:
+        """How workers ended that should not have; the last is the newest."""
+        return [f"{name} {line}" for name, lines in self._crashes.items() for line in lines]
 
     async def attend(self, work: Awaitable[Result]) -> Result:
         """Return the result of `work`, and handle the cluster's messages until then.
@@ -237,8 +242,7 @@ class OngoingRun:
                 warn(str(failed))
         self.report()
         if type(error) is RunError:
-            ends = [(name, line) for name, lines in self._crashes.items() for line in lines]
-            new = [f"{name} {line}" for name, line in ends if line not in error.message]
+            new = [each for each in self.crashes if each.partition(" ")[2] not in error.message]
             error.args = ("\n  ".join([error.message, *new[-MOST_CRASHES:]]),)
 
     def end_process(

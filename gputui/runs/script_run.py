@@ -67,6 +67,8 @@ async def run_script(
             error = kind(": ".join([f"{path.name} {how}", *said[-1:]]), traceback=tuple(said))
         if error and status < 0:
             warn(str(error))
+        if type(error) is RunError and ongoing.crashes:
+            warn(f"{ongoing.crashes[-1]}; gputui runs show last")
         return ongoing.end_process(status, error, workers(ongoing), elapsed_s)
 
 

@@ -217,6 +217,15 @@ def test_however_a_script_ends_its_exit_code_is_the_commands(
     assert last_run(lab)["state"] == "failed"
 
 
+@pytest.mark.slow
+def test_a_script_whose_task_kills_workers_says_how_they_ended(lab: Command) -> None:
+    script = written(lab.folder / "mine.py", "client.submit(os.kill, 0, 9).result()")
+    done = lab("--attach", "lab", "--run", script, "--quiet")
+    *_, raised, said = done.stderr.splitlines()
+    assert "KilledWorker" in raised
+    assert re.fullmatch(r"gputui: localhost:\S+ crashed: .*SIGKILL.*; gputui runs show last", said)
+
+
 def test_with_json_stdout_has_one_object_and_the_scripts_words_are_elsewhere(lab: Command) -> None:
     script = written(lab.folder / "mine.py", "print('a word')", "client.restart()")
     done = lab("--attach", "lab", "--run", script, "--json")
