@@ -218,9 +218,9 @@ def test_however_a_script_ends_its_exit_code_is_the_commands(
 
 
 @pytest.mark.slow
-def test_a_script_whose_task_kills_workers_says_how_they_ended(lab: Command) -> None:
-    script = written(lab.folder / "mine.py", "client.submit(os.kill, 0, 9).result()")
-    done = lab("--attach", "lab", "--run", script, "--quiet")
+def test_a_script_whose_task_kills_workers_says_how_they_ended(gputui: Command) -> None:
+    script = written(gputui.folder / "mine.py", "client.submit(os.kill, 0, 9).result()")
+    done = gputui(HERE, "--run", script, "--quiet")
     *_, raised, said = done.stderr.splitlines()
     assert "KilledWorker" in raised
     assert re.fullmatch(r"gputui: localhost:\S+ crashed: .*SIGKILL.*; gputui runs show last", said)
