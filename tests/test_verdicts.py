@@ -31,6 +31,13 @@ def examined(number: int = 0, **more: object) -> ExaminedWorker:
     return ExaminedWorker(f"h:gpu{number}", 7, **{"state": "S", **known})
 
 
+def test_a_cluster_without_workers_says_which_gpus_it_waits_for() -> None:
+    lacking = "too few free GPUs: 1 asked for, 0 free\n  h gpu0: alice · since 3h"
+    (verdict,) = seen(replace(snapshot(host("h", device())), lacking=lacking))
+    assert verdict.text == "no worker is up"
+    assert verdict.evidence == (lacking.partition("\n")[0], "h gpu0: alice · since 3h")
+
+
 def test_tasks_that_wait_for_a_silent_host_are_counted_and_the_host_is_named() -> None:
     away = host("far", device(host="far"), state=HostState.SILENT, reason="no message for 7 s")
     lost = worker(0, "far", state=WorkerState.SILENT, address="tls://far:1", silent_for_s=7.0)

@@ -250,6 +250,7 @@ def _places(evidence: Evidence) -> Iterator[Verdict]:
     if not up and wanted and snapshot.workers + snapshot.hosts:
         failed = [host for host in snapshot.hosts if host.state is HostState.FAILED]
         shown = tuple(f"{host.name}: {host.reason}" for host in failed)
+        shown += tuple(line.strip() for line in snapshot.lacking.splitlines())
         reasons = tuple(f"{w.name}: {w.state}: {w.reason}" for w in snapshot.workers if w.reason)
         yield Verdict("no-worker", "no worker is up", (*shown, *reasons)[:SHOWN_FRAMES])
     elif up and all(worker.state is WorkerState.PAUSED for worker in up):
