@@ -202,17 +202,10 @@ def test_what_workers_sent_each_other_counts_from_the_runs_beginning() -> None:
     assert "CUDA IPC 82 B, TLS 10 B between workers" in usage_facts(found)["moved"]
 
 
-def test_the_slowest_prefixes_are_of_tasks_that_ran_during_it_also_of_forgotten_groups() -> None:
-    def group(name: str, done: int, compute_s: float) -> TaskGroupStatus:
-        return TaskGroupStatus(name, name[0], memory=done, compute_s=compute_s)
-
-    before = (group("a-1", 10, 100.0),)
-    during = (group("a-1", 12, 103.0), group("b-1", 4, 8.0))
-    found = seen(
-        cluster(0, groups=before),
-        cluster(1, groups=during),
-        cluster(2, groups=(group("b-2", 1, 2),)),
-    )
+def test_the_slowest_prefixes_are_of_tasks_that_ran_during_it_also_where_none_are_left() -> None:
+    before = (PrefixUsage("a", 10, 100.0, 0.0), PrefixUsage("c", 10, 900.0, 0.0))
+    during = (PrefixUsage("a", 12, 103.0, 0.0), PrefixUsage("b", 5, 10.0, 0.0))
+    found = seen(cluster(0, prefixes=before), cluster(1, prefixes=during), cluster(2))
     assert [(each.prefix, each.tasks, each.compute_s) for each in found.slowest] == [
         ("b", 5, 10.0), ("a", 2, 3.0),
     ]  # fmt: skip

@@ -317,6 +317,7 @@ class Head:
             hosts=self.fleet.host_statuses,
             workers=self.fleet.worker_statuses,
             groups=counts.groups if counts else (),
+            prefixes=counts.prefixes if counts else (),
             runs=tuple(self.runs.by_id.values()),
             spans=spans,
             wanted_workers=self.fleet.desired.workers,

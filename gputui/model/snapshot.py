@@ -30,7 +30,7 @@ from gputui.model.bounds import (
     WorkerNumber,
 )
 from gputui.model.readings import UNREAD, DeviceReading, HostReading, ProcessReading
-from gputui.model.usage import Failure, Moved, Usage
+from gputui.model.usage import Failure, Moved, PrefixUsage, Usage
 
 
 class HostState(StrEnum):
@@ -378,6 +378,8 @@ class Snapshot:
     runs: Fleet[RunStatus] = ()
     spans: Fleet[TaskSpan] = ()
     """Tasks that ended since the last snapshot (a bounded sample)."""
+    prefixes: Some[PrefixUsage] = ()
+    """What all tasks did since the scheduler started, those that computed longest."""
     wanted_workers: WorkerNumber | None = None
     """None is: as many as the hosts give."""
     sessions: Fleet[Session] = ()

@@ -13,10 +13,11 @@ from gputui.model.bounds import (
     Number,
     Port,
     Seconds,
+    Some,
     WorkerNumber,
 )
 from gputui.model.snapshot import TaskGroupStatus, TaskSpan
-from gputui.model.usage import Moved
+from gputui.model.usage import Moved, PrefixUsage
 from gputui.protocol.shared import Credentials, Delivery, Numbered
 
 
@@ -103,6 +104,7 @@ class Counts:
     queued: Number
     clients: WorkerNumber
     spans: Fleet[TaskSpan] = ()
+    prefixes: Some[PrefixUsage] = ()
 
 
 @dataclass(frozen=True, slots=True)

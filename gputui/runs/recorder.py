@@ -17,7 +17,6 @@ from gputui.model.snapshot import (
     HostStatus,
     SchedulerState,
     Snapshot,
-    TaskGroupStatus,
     TaskSpan,
     WorkerState,
     WorkerStatus,
@@ -139,10 +138,8 @@ class FlightRecorder:
         self._devices: dict[str, Device] = {}
         self._host_memory = Mean()
         self._network_bytes = 0.0
-        self._groups: dict[str, TaskGroupStatus] | None = None
-        """Of the last snapshot: the scheduler forgets them."""
-        self._tasks: dict[str, tuple[int, float, float]] = {}
-        """By prefix: tasks, seconds of computing, seconds of transfers."""
+        self._prefixes: dict[str, PrefixUsage] = {}
+        self._prefixes_before: dict[str, PrefixUsage] | None = None
         self._moved = Counter[Way]()
         self._moved_before: dict[str, dict[Way, int]] = {}
         """The counts of each worker, when it was last seen."""
@@ -174,7 +171,7 @@ class FlightRecorder:
             self._count_moved(snapshot.workers)
             resident = [each.rss_bytes for each in snapshot.workers if each.rss_bytes is not None]
             self._host_memory.add(sum(resident) if resident else None, for_s)
-        self._count_tasks(snapshot.groups)
+        self._count_tasks(snapshot.prefixes)
         self._keep_spans(snapshot.spans)
         if at >= self._row_at + self._step_s or at < self._row_at:
             self._end_row(at)
@@ -227,24 +224,21 @@ class FlightRecorder:
                 self._moved[way] += size - known if size >= known else size
             self._moved_before[worker.name] = now or before
 
-    def _count_tasks(self, groups: Iterable[TaskGroupStatus]) -> None:
-        """Count what each group did since it was last seen, of those before the run from now on."""
-        before, self._groups = self._groups, {group.name: group for group in groups}
-        for name, now in self._groups.items():
-            was = now if before is None else before.get(name)
-            prefix = cut(now.prefix, NAME_CHARS)
-            prefix = prefix if len(self._tasks) < MOST_NAMES or prefix in self._tasks else "other"
-            tasks, compute_s, transfer_s = self._tasks.get(prefix, (0, 0.0, 0.0))
-            self._tasks[prefix] = (
-                tasks + now.finished - (was.finished if was else 0),
-                compute_s + now.compute_s - (was.compute_s if was else 0.0),
-                transfer_s + now.transfer_s - (was.transfer_s if was else 0.0),
-            )
+    def _count_tasks(self, prefixes: Iterable[PrefixUsage]) -> None:
+        """Take in what tasks did so far; before the run, at first."""
+        self._prefixes |= {each.prefix: each for each in prefixes}
+        if self._prefixes_before is None:
+            self._prefixes_before = dict(self._prefixes)
 
     def _slowest(self) -> tuple[PrefixUsage, ...]:
         """Return the prefixes that computed longest."""
-        found = [PrefixUsage(name, *sums) for name, sums in self._tasks.items() if sums[0]]
-        return tuple(sorted(found, key=lambda each: -each.compute_s)[:SLOWEST])
+        found = []
+        for name, now in self._prefixes.items():
+            was = (self._prefixes_before or {}).get(name, PrefixUsage(name, 0, 0.0, 0.0))
+            compute_s, transfer_s = now.compute_s - was.compute_s, now.transfer_s - was.transfer_s
+            found.append(PrefixUsage(name, now.tasks - was.tasks, compute_s, transfer_s))
+        ranked = sorted(found, key=lambda each: -each.compute_s)
+        return tuple(each for each in ranked if each.tasks)[:SLOWEST]
 
     def _end_row(self, at: float) -> None:
         """End a row of every GPU; with too many rows, merge each two."""

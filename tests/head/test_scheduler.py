@@ -121,6 +121,18 @@ async def test_what_runs_is_counted_by_group_apart_from_what_waits(cluster: Clus
         await cluster.client.cancel(tasks)
 
 
+async def test_tasks_are_counted_by_prefix_also_where_nothing_is_left_of_them(
+    cluster: Cluster,
+) -> None:
+    async with cluster.worker():
+        for _ in range(3):
+            await cluster.client.submit(time.sleep, 0.05, pure=False)
+        counts = await counted(cluster, lambda c: not c.tasks)
+    (asleep,) = counts.prefixes
+    assert (asleep.prefix, asleep.tasks) == ("sleep", 3)
+    assert 0.15 <= asleep.compute_s < 3.0
+
+
 async def test_a_group_says_what_its_tasks_ask_for_that_nobody_offers(cluster: Cluster) -> None:
     async with cluster.worker():
         asking = cluster.client.submit(where, resources={"FOO": 1})

@@ -63,17 +63,20 @@ def test_keywords_of_a_local_cluster_have_no_effect_and_are_named(gputui: Comman
 
 
 @pytest.mark.slow
-def test_a_record_says_what_workers_sent_each_other(gputui: Command) -> None:
+def test_a_record_says_what_workers_sent_each_other_and_what_took_longest(gputui: Command) -> None:
     script = written(
         gputui.folder / "mine.py",
         "one, other = client.nthreads()",
         "made = client.submit(bytes, 2**25, workers=[one])",
         "client.submit(len, made, workers=[other]).result()",
+        "for n in range(5):",
+        "    client.submit(time.sleep, 0.1, pure=False).result()",
         "time.sleep(3)",
     )
     gputui.ok("localhost gpus=none workers=2 nthreads=1", "--run", script)
     used = json.loads(gputui("runs", "last", "--json").stdout)["usage"]
     assert sum(size for _, size in used["moved"]) >= 2**25
+    assert [used["slowest"][0][of] for of in ("prefix", "tasks")] == ["sleep", 5]
     assert " MB between workers" in gputui("runs", "show", "last").stdout
 
 

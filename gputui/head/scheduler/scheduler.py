@@ -13,7 +13,9 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine
+from heapq import nlargest
 from itertools import chain, islice
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -33,8 +35,9 @@ from gputui.engine.overrides import overriding
 from gputui.engine.wire import SentTask
 from gputui.errors import UsageError
 from gputui.fleet.addresses import LOOPBACK, is_loopback
+from gputui.model.plain_text import cut
 from gputui.model.snapshot import TaskGroupStatus, TaskSpan
-from gputui.model.usage import Way
+from gputui.model.usage import PrefixUsage, Way
 from gputui.process.background import Background
 from gputui.protocol.scheduler import (
     ClosedWhenIdle,
@@ -317,6 +320,8 @@ class Reporter:
 
 MAX_GROUPS = 500
 """Those at work come first, then the newest."""
+MAX_PREFIXES = 100
+NAME_CHARS = 100
 MAX_UNRUNNABLE = 2_000
 """Tasks without a worker whose restrictions are examined."""
 SILENT_AFTER_S = 6.0
@@ -348,7 +353,20 @@ def count(scheduler: Scheduler, listening_since: float = 0.0) -> Counts:
         queued=len(scheduler.queued),
         clients=len(scheduler.clients) - ("fire-and-forget" in scheduler.clients),
         spans=scheduler.take_spans(),
+        prefixes=_prefixes(scheduler),
     )
+
+
+def _prefixes(scheduler: Scheduler) -> tuple[PrefixUsage, ...]:
+    """Count the tasks of the slowest prefixes, those forgotten, too."""
+    found = []
+    for name, prefix in scheduler.task_prefixes.items():
+        seconds, ended = prefix.all_durations, prefix.state_counts
+        tasks = ended["memory"] + ended["erred"]
+        found.append(
+            PrefixUsage(cut(name, NAME_CHARS), tasks, seconds["compute"], seconds["transfer"])
+        )
+    return tuple(nlargest(MAX_PREFIXES, found, key=attrgetter("compute_s")))
 
 
 def _running(state: WorkerState) -> list[TaskState]:
