@@ -82,6 +82,8 @@ class WorkerTable:
         self._tell, self._changed, self._restarted = tell, changed, restarted
         self._workers: dict[str, WorkerRecord] = {}
         self._counts: dict[str, WorkerCounts] = {}
+        self._deaths: dict[str, int] = {}
+        """Of workers that were lost, until they are started again."""
 
     def __contains__(self, name: object) -> bool:
         return name in self._workers
@@ -145,7 +147,11 @@ class WorkerTable:
 
     def expect(self, spec: WorkerSpec, *, sent: bool) -> None:
         """Note that a worker is to run; `sent` when its agent has the order."""
-        worker = self._workers.setdefault(spec.name, WorkerRecord(spec))
+        if spec.name not in self._workers:
+            deaths = self._deaths.pop(spec.name, 0)
+            again = -1 if deaths else 0  # its first process is a restart
+            self._workers[spec.name] = WorkerRecord(spec, restarts=again, deaths=deaths)
+        worker = self._workers[spec.name]
         worker.spec, worker.starting_since, worker.reason = spec, time.monotonic(), ""
         worker.stopped = False
         worker.state = WorkerState.STARTING if sent else WorkerState.WANTED
@@ -216,7 +222,7 @@ class WorkerTable:
 
     def lose(self, names: tuple[str, ...], why: str) -> None:
         """Forget workers that are gone with their host."""
-        self.forget(names)
+        self._lose(names)
         if names:
             self._remove(names, why)
             for name in names:
@@ -247,7 +253,7 @@ class WorkerTable:
             for name in self.of_host(host.name)
             if name not in running and workers[name].state is not WorkerState.CRASH_LOOP
         )
-        self.forget(gone)
+        self._lose(gone)
         if gone:
             self._remove(gone, f"their agent on {host.name} has them no more")
 
@@ -314,6 +320,12 @@ class WorkerTable:
         for name in names:
             self._workers[name].stopped = True
         return self._hosts[host].send(StopWorkers(names, GRACE_S))
+
+    def _lose(self, names: Iterable[str]) -> None:
+        """Forget workers that nobody stopped."""
+        for name in names:
+            if (worker := self._workers.pop(name, None)) is not None and not worker.stopped:
+                self._deaths[name] = worker.deaths + (worker.pid is not None)
 
     def _by_hosts(self, names: Iterable[str]) -> dict[str, tuple[str, ...]]:
         """Return host → those of its workers, of hosts that are there."""

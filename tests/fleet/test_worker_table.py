@@ -75,6 +75,19 @@ def test_a_death_is_counted_before_the_next_process_is_started(worker_table: Wor
     assert worker_table.statuses({})[0].restarts == 1
 
 
+def test_a_worker_that_was_lost_with_its_host_and_starts_again_was_restarted(
+    worker_table: WorkerTable, head: Head
+) -> None:
+    worker_table.lose(("a:gpu0",), "its host has not been reached")
+    worker_table.expect(spec(), sent=True)
+    worker_table.started(WorkerStarted("a:gpu0", 9, 0))
+    assert worker_table.statuses({})[0].restarts == 1
+    assert [kind for _, _, kind, _ in head.events] == ["registered", "lost", "restarted"]
+    worker_table.exited(exited(restart_in_s=1.0))
+    worker_table.started(WorkerStarted("a:gpu0", 11, 1))
+    assert worker_table.statuses({})[0].restarts == 2
+
+
 def test_the_cheapest_to_give_up_is_the_idle_one_that_holds_least() -> None:
     worker_table = WorkerTable({}, lambda host: "", **Head().for_workers())
     names = ("a:gpu0", "a:gpu1", "a:gpu2", "a:gpu3")
