@@ -1,5 +1,6 @@
 """Runs of presets on real workers: progress, choice of workers, cancelling, and faults."""
 
+import asyncio
 import base64
 import operator
 import os
@@ -14,7 +15,7 @@ from textwrap import dedent
 from typing import Any
 
 import pytest
-from distributed import Client, LocalCluster, get_worker
+from distributed import Client, LocalCluster, Status, get_worker
 
 from gputui import presets
 from gputui.errors import ClusterError, RunError, UsageError
@@ -22,6 +23,7 @@ from gputui.presets import Outcome, Parameter, Preset, RunCancelledError, RunWor
 from gputui.presets.job import Job
 from gputui.presets.workers import refuse_unfit
 from gputui.runs import execution
+from tests.clusters import until
 
 
 @pytest.fixture(scope="module")
@@ -265,3 +267,37 @@ def test_a_worker_killed_in_the_middle_does_not_change_the_result(
 
     result = execution.execute(client, doing(compute), {})
     assert len(result.result["pids"]) == (2 if pinned else 4)
+
+
+def test_the_task_of_a_lost_worker_goes_on_elsewhere_however_it_is_waited_for(
+    client: Client, tmp_path: Path
+) -> None:
+    flag = str(tmp_path / "died")
+
+    def compute(job: Job) -> Outcome:
+        done = job.submit(len, [job.on(each, _die_once, flag) for each in job.workers])
+        again = job.submit(len, [job.on(each, os.getpid) for each in job.workers])
+        return Outcome({"tasks": done.result(timeout=20), "again": again.result(timeout=20)})
+
+    assert execution.execute(client, doing(compute), {}).result == {"tasks": 2, "again": 2}
+
+
+def _pause(dask_worker: Any) -> int:
+    dask_worker.status = Status.paused
+    return os.getpid()
+
+
+def _unrunnable(dask_scheduler: Any) -> bool:
+    return bool(dask_scheduler.unrunnable)
+
+
+def test_the_task_of_a_paused_worker_goes_on_elsewhere_when_that_one_dies(client: Client) -> None:
+    def compute(job: Job) -> Outcome:
+        address = job.workers[0].address
+        pid = client.run(_pause, workers=[address])[address]
+        task = job.on(job.workers[0], os.getpid)
+        asyncio.run(until(lambda: client.run_on_scheduler(_unrunnable)))
+        os.kill(pid, 9)
+        return Outcome({"again": task.result(timeout=20) != pid})
+
+    assert execution.execute(client, doing(compute), {}).result == {"again": True}

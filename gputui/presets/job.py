@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     import distributed
 
 POLL_S = 0.1  # how soon a wait is cancelled, and how often it reports
-LOOK_S = 1.0  # how often a wait looks for tasks whose worker is gone
 BUSY_THREADS = 32  # with tasks of half a second, these take a tenth of the scheduler's time
 MOST_TASKS = 10_000  # that one computation is cut into by itself
 SMALLER = "use smaller chunks (chunk_rows), a smaller size, or more workers"
@@ -162,8 +161,11 @@ class Job:
 
     def on(self, worker: RunWorker, function: Callable[..., Any], *arguments: Any) -> Any:
         """Start one task on this worker, or on another one should this one be lost."""
+        from gputui.presets.restrictions import while_worker_lives
+
         placed = self._placed([worker]) | {"allow_other_workers": False}  # or an idle one steals it
-        return self.client.submit(function, *arguments, key=_token(function), **placed)
+        with while_worker_lives():
+            return self.client.submit(function, *arguments, key=_token(function), **placed)
 
     def compute(self, collection: Any, stage: str = "computing") -> Any:
         """Compute a Dask collection on the workers and return its value here."""
@@ -188,7 +190,7 @@ class Job:
         ended: SimpleQueue[Any] = SimpleQueue()
         for future in futures:
             future.add_done_callback(ended.put)
-        done, reported_at, looked_at = 0, 0.0, time.monotonic()
+        done, reported_at = 0, 0.0
         try:
             while done < len(futures):
                 if self.cancel.is_set():
@@ -199,10 +201,6 @@ class Job:
                 try:
                     future = ended.get(timeout=POLL_S)
                 except Empty:
-                    if time.monotonic() - looked_at > LOOK_S:
-                        looked_at = time.monotonic()
-                        with contextlib.suppress(OSError):
-                            self.client.run_on_scheduler(_free, self.client.id)
                     continue
                 self._raise_if_failed(future)
                 done += 1
@@ -237,16 +235,6 @@ class Job:
             placed["workers"] = [each.address for each in workers]
             placed["allow_other_workers"] = True
         return placed
-
-
-def _free(client: str, dask_scheduler: Any) -> None:
-    """Let a client's tasks whose workers are all gone run on any."""
-    freed = []
-    for task in dask_scheduler.clients[client].wants_what.intersection(dask_scheduler.unrunnable):
-        if task.worker_restrictions and task.worker_restrictions.isdisjoint(dask_scheduler.workers):
-            task.worker_restrictions = None
-            freed.append(task.key)
-    dask_scheduler.transitions(dict.fromkeys(freed, "processing"), "gputui: worker gone")
 
 
 def _failed_on(key: Any, dask_scheduler: Any) -> list[str]:

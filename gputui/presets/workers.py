@@ -100,20 +100,24 @@ def ask(preset: Preset, job: Job, chosen: Mapping[str, Any]) -> tuple[RunWorker,
     Raises:
         ClusterError: all of them were lost.
     """
+    from gputui.presets.restrictions import LiftsRestrictions, while_worker_lives
+
+    job.client.register_plugin(LiftsRestrictions())
     modules = tuple(each.module for each in _libraries(preset) if job.backend in each.backends)
     there = Counter(map(_host, chosen.values()))
-    futures = [
-        job.client.submit(
-            describe,
-            job.backend,
-            modules,
-            there[_host(each)],
-            workers=[address],
-            resources={"GPU": 1} if has_gpu(each) else None,
-            pure=False,
-        )
-        for address, each in chosen.items()
-    ]
+    with while_worker_lives():
+        futures = [
+            job.client.submit(
+                describe,
+                job.backend,
+                modules,
+                there[_host(each)],
+                workers=[address],
+                resources={"GPU": 1} if has_gpu(each) else None,
+                pure=False,
+            )
+            for address, each in chosen.items()
+        ]
     answers = zip(chosen, job.results(futures, "asking workers"), strict=True)
     found = [each for address, each in answers if each.address == address]
     if not found:
