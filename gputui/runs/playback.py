@@ -40,16 +40,17 @@ AFTER = {
     "crash loop": WorkerState.CRASH_LOOP,
     "given up": WorkerState.CRASH_LOOP,
     "lost": WorkerState.CRASHED,
-    "retired": WorkerState.RETIRING,
 }
 """What happened to a worker → its state from then on."""
 DEATHS = ("crashed", "crash loop")
+RETIRED = "retired"
+"""The worker is gone, until it registers again."""
 PRINTED = "|"
-WHAT = "|".join(map(re.escape, (PRINTED, *AFTER, *HostState)))
+WHAT = "|".join(map(re.escape, (PRINTED, RETIRED, *AFTER, *HostState)))
 NOTED = re.compile(rf"^(\d\d):(\d\d):(\d\d\.\d\d\d)  (\S+) ({WHAT})(?: (.*)|$)", re.M)
 """A line of a run's log that a worker printed, or of what happened to a worker or host."""
 Noted = tuple[float, str, str, str]
-"""When, to whom, what (`PRINTED`, a key of `AFTER`, a state of a host), and the text."""
+"""When, to whom, what (`PRINTED`, `RETIRED`, a key of `AFTER`, a state of a host), and the text."""
 Happened = tuple[float, str, str]
 """When it happened to a host or worker, what, and the text."""
 
@@ -120,10 +121,10 @@ class RecordedRun:
             sequence=second,
             taken_at=at,
             name=self.run.id,
-            state=ClusterState.RUNNING if workers else ClusterState.WATCHING,
+            state=ClusterState.RUNNING if self._workers else ClusterState.WATCHING,
             started_at=self.run.started_at,
             scheduler=SchedulerStatus(
-                SchedulerState.RUNNING if workers else SchedulerState.NONE,
+                SchedulerState.RUNNING if self._workers else SchedulerState.NONE,
                 tasks=sum(group.total for group in groups),
             ),
             hosts=tuple(self._hosts(at, then)),
@@ -164,6 +165,8 @@ class RecordedRun:
         for name in self._workers:
             tasks = running[name]
             _, what, text = then.get(name, (0.0, "", ""))
+            if what == RETIRED and not tasks:
+                continue
             state = WorkerState.BUSY if tasks else AFTER.get(what, WorkerState.IDLE)
             uuid = self._uuids.get(name) or self._uuids.get(name.rpartition(".")[0])
             yield WorkerStatus(

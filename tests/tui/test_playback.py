@@ -10,7 +10,7 @@ import pytest
 
 from gputui import runs
 from gputui.errors import UsageError
-from gputui.model.snapshot import RunState, RunStatus, TaskSpan
+from gputui.model.snapshot import ClusterState, RunState, RunStatus, TaskSpan
 from gputui.protocol.frontend import SnapshotTaken
 from gputui.runs.playback import RecordedRun, read_recorded_run
 from gputui.runs.recorder import FlightRecorder
@@ -212,6 +212,26 @@ def test_a_worker_that_was_lost_or_crashed_is_shown_so_until_it_registers_again(
     assert seen(45) == ("ready", "idle 0", "crashed 1")
     assert seen(55) == ("ready", "idle 0", "idle 1")
     assert "not been reached" in played.snapshot(25).workers[0].reason
+
+
+def test_a_worker_that_was_retired_is_gone_until_it_registers_again(on: Still) -> None:
+    recording = Recording(runs.find("svd-1"), pytest.fail)
+    for second, line in (
+        (BUSY_FROM + 1, "h:gpu0 retired"),
+        (100, "h:gpu1 retired"),
+        (120, "h:gpu0 registered tls://127.0.0.1:1"),
+    ):
+        recording.note(line, at=EPOCH + second)
+    played = read_recorded_run("svd-1")
+
+    def seen(second: int) -> list[str]:
+        return [f"{each.name} {each.state}" for each in played.snapshot(second).workers]
+
+    assert seen(BUSY_FROM + 1) == ["h:gpu0 busy", "h:gpu1 busy"]
+    assert seen(99) == ["h:gpu1 idle"]
+    assert seen(110) == []
+    assert seen(121) == ["h:gpu0 idle"]
+    assert played.snapshot(110).state is ClusterState.RUNNING
 
 
 async def test_nothing_can_be_changed_in_the_past(on: Still) -> None:
