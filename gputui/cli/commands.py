@@ -109,7 +109,7 @@ class CommandOrHosts(click.Group):
             return super().parse_args(ctx, args)
         if first not in self.commands and first not in ("--help", "-h"):
             meant = MEANT.get(first) or self._like(*args[:2])
-            if meant and not Path(first).exists():
+            if meant and not (ctx.resilient_parsing or Path(first).exists()):
                 raise UsageError(
                     f"no command '{first}'; did you mean {meant}? "
                     "(to use a host of that name, write it into a hosts file)"

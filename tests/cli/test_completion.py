@@ -48,6 +48,7 @@ def completed(line: str, runtime: Path) -> list[str]:
         ("gputui presets sm", ["plain,smoke"]),
         ("gputui runs show la", ["plain,last"]),
         ("gputui runs la", ["plain,last"]),
+        ("gputui claims gpu-a --rea", ["plain,--readonly"]),
     ],
 )
 def test_a_word_is_completed(line: str, found: list[str], tmp_path: Path) -> None:
