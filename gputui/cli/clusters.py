@@ -4,6 +4,7 @@ A cluster whose head runs on another machine is `user@login:NAME`.
 """
 
 import asyncio
+import contextlib
 import json
 import re
 import sys
@@ -43,8 +44,8 @@ from gputui.model.plain_text import MISSING, aligned, many, safe, safe_lines
 from gputui.model.readings import Wanted
 from gputui.model.snapshot import ClusterState, RunState, RunStatus
 from gputui.protocol.connection_file import ConnectionFile, chosen, find_cluster, running_clusters
-from gputui.protocol.frontend import ReadMetrics, SnapshotTaken, StartRun, Stop
-from gputui.protocol.programs import FINDING_GPUS, RUNS
+from gputui.protocol.frontend import CancelRun, ReadMetrics, SnapshotTaken, StartRun, Stop
+from gputui.protocol.programs import FINDING_GPUS, HOSTS_COME_UP, RUNS
 from gputui.protocol.starter import ConfigureHead
 from gputui.settings import load_settings
 
@@ -64,6 +65,8 @@ DETACHED_S = 60.0
 """How long a head stays once its program is over."""
 ANSWER_S = 5.0
 """How long a head may take to answer."""
+COMING_UP = ("", FINDING_GPUS, HOSTS_COME_UP)
+"""The stages of a program's run before it runs or waits in line."""
 ATTACHED_S = 15.0
 """How long one may take that a command needs."""
 NONE_RUNS = "no cluster runs here; gputui up HOSTS starts one"
@@ -161,7 +164,12 @@ async def detach_program(request: "RunRequest", options: Mapping[str, Any]) -> N
     async with connection:
         typed = as_typed(request.parameters)
         done = await connection.request(StartRun(0, request.name, typed, cwd=str(Path.cwd())))
-        run = await _begun(connection, done.text)
+        try:
+            run = await _begun(connection, done.text)
+        except asyncio.CancelledError:
+            with contextlib.suppress(HeadError):
+                await connection.request(CancelRun(0, done.text))
+            raise
         if run.state.ended and run.state is not RunState.DONE:
             ran = run.failure is not None and run.failure.type == RunError.__name__
             raise (RunError if ran else ClusterError)(f"{run.id}: {run.words}")
@@ -180,7 +188,7 @@ async def _begun(connection: HeadConnection, id: str) -> RunStatus:
     async for message in connection.messages():
         if isinstance(message, SnapshotTaken):
             for run in message.snapshot.runs:
-                if run.id == id and (run.state.ended or run.stage not in ("", FINDING_GPUS)):
+                if run.id == id and (run.state.ended or run.stage not in COMING_UP):
                     return run
     raise HeadError(connection.why_gone)
 

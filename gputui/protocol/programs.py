@@ -32,7 +32,7 @@ from gputui.protocol.shared import Delivery, Numbered
 
 PROGRAM = "exec:"
 """How the name of a program's run begins."""
-FINDING_GPUS, RUNS = "waiting for GPUs", "running"
+FINDING_GPUS, HOSTS_COME_UP, RUNS = "waiting for GPUs", "the hosts come up", "running"
 """Stages of a program's run: until its head has found GPUs or says why it waits, and at last."""
 
 WINDOW_BYTES = 2**19

@@ -134,6 +134,31 @@ def test_a_detached_program_goes_on_and_its_head_ends_after_it(gputui: Command) 
     assert json.loads(gputui("runs", run, "--json").stdout)["state"] == "done"
 
 
+@pytest.mark.slow
+def test_a_detached_program_waits_for_its_hosts_and_is_refused_then(gputui: Command) -> None:
+    slow = 'localhost setup="sleep 3"'
+    done = gputui(slow, "--exec", "--detach", "-n", "99", "--", "sleep", "60")
+    assert done.returncode == 3 and "too few GPUs: 99 asked for, 4 on these hosts" in done.stderr
+    assert not done.stdout
+
+
+@pytest.mark.slow
+def test_a_detached_program_that_is_interrupted_before_it_is_named_is_cancelled(
+    gputui: Command,
+) -> None:
+    def states() -> set[str]:
+        return {run["state"] for run in json.loads(gputui.ok("runs", "--json").stdout)}
+
+    gputui.ok("up", "--name", "lab", "--workers", "1")
+    process = gputui.start("--attach", "lab", "--exec", "--detach", "--", "sleep", "60")
+    wait_until(lambda: "running" in states())
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=20)
+    if process.returncode == 130:  # else it was named before
+        assert not said
+        wait_until(lambda: states() == {"cancelled"})
+
+
 def test_a_detached_program_that_gets_no_gpu_says_so(gputui: Command) -> None:
     holding(gputui, "-n", "4")
     done = gputui("--exec", "--detach", "--", "sleep", "60")
