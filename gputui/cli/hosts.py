@@ -18,7 +18,7 @@ from gputui.client.head_connection import HeadConnection
 from gputui.client.sources import parse_size, parse_span, read_hosts
 from gputui.errors import ClusterError, ExitCode, GputuiError, HostError, UsageError
 from gputui.fleet.checks import OTHERS_HIDDEN, Verdict, chosen_devices
-from gputui.fleet.claiming import Picked, hold
+from gputui.fleet.claiming import hold
 from gputui.fleet.host import FleetHost
 from gputui.fleet.lone_agents import lone_agents
 from gputui.fleet.stages import FleetSettings
@@ -296,23 +296,23 @@ async def claim(
             await _own_claims(up, release)
             return
         if pid:
-            held: Picked = [(up[0].claims, await up[0].claims.claim_for(pid, shown()))]
+            held = [await up[0].claims.claim_for(pid, shown())]
         else:
             held = await hold([host.claims for host in up], wanted, shown, _say())
-        for claims, devices in held:
-            for device in devices:
-                print(safe(f"{claims.name}  {device.label}  {device.uuid}"), flush=True)
+        for each in held:
+            for device in each.devices:
+                print(safe(f"{each.host.name}  {device.label}  {device.uuid}"), flush=True)
         until = "ctrl+C" if pid is None else f"process {pid} ends, or ctrl+C"
         how = f"until {until}" if hold_s is None else f"for {age(hold_s)}"
         print(f"gputui: held {how}", file=sys.stderr)
         end = time.monotonic() + (math.inf if hold_s is None else hold_s)
         while (left_s := end - time.monotonic()) > 0:
-            for claims, devices in held:
-                if not claims.taken.issuperset(device.uuid for device in devices):
-                    raise ClusterError(f"{claims.name}: its agent ended; its GPUs are not held")
-            for each in up:
-                if each.lease_over and each.claims.taken:
-                    raise ClusterError(f"{each.name}: {each.status.reason}; its GPUs are not held")
+            for each in held:
+                if not each.lasts:
+                    raise ClusterError(f"{each.host.name}: its agent ended; its GPUs are not held")
+            for host in up:
+                if host.lease_over and host.claims.taken:
+                    raise ClusterError(f"{host.name}: {host.status.reason}; its GPUs are not held")
             if pid and up[0].claims.over:
                 break
             await asyncio.sleep(min(1.0, left_s))

@@ -5,7 +5,7 @@ import contextlib
 import random
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from gputui.errors import ClusterError
 from gputui.model.hosts import Host
@@ -46,8 +46,8 @@ class HostClaims:
         """Why the agent is gone; "" while it runs."""
         self.over = False
         """Whether the process has ended that GPUs were claimed for."""
-        self.taken: set[str] = set()
-        """UUIDs that its agent holds, or is asked for; readings show that a moment later."""
+        self.taken: dict[str, Held] = {}
+        """UUID → who has it of this agent, or asks for it; readings show that a moment later."""
         self.line = asyncio.Lock()
         """Held by who waits: the agent has one ticket, so the next one's would replace it."""
         self.in_line = False
@@ -59,33 +59,39 @@ class HostClaims:
         self._agent_pid = 0
         self._send, self._ask_agent = send, ask
 
-    async def claim_for(self, pid: int, note: Note) -> tuple[DeviceReading, ...]:
+    async def claim_for(self, pid: int, note: Note) -> "Held":
         """Claim the GPUs that a process uses, until it ends; raises ClusterError."""
         used = tuple(d for d in self.devices if any(each.pid == pid for each in d.processes))
         if not used:
             raise ClusterError(f"{self.name}: process {pid} uses no GPU there; see gputui who")
-        claimed = await self.claim([device.uuid for device in used], note, pid)
-        if claimed != GRANTED:
+        held = await self.claim(used, note, pid)
+        if isinstance(held, Claimed):
             others = "somebody else claims its GPUs; see gputui who"
-            raise ClusterError(f"{self.name}: {claimed.error or others}")
-        return used
+            raise ClusterError(f"{self.name}: {held.error or others}")
+        return held
 
     def end(self, uuids: Collection[str]) -> None:
         """End this user's processes that do nothing but hold these."""
         self._send(EndClaims(0, tuple(uuids)))
 
-    async def claim(self, uuids: Collection[str], note: Note, pid: int | None = None) -> Claimed:
-        """Claim all of these or none; with `pid`, until that process ends."""
-        if held := self.taken.intersection(uuids):
-            return Claimed(0, tuple(held))
-        self.taken.update(uuids)
-        claimed = None
+    async def claim(
+        self, devices: tuple[DeviceReading, ...], note: Note, pid: int | None = None
+    ) -> "Held | Claimed":
+        """Claim all of these or none; with `pid`, until that process ends.
+
+        Returns them as held, or the answer that refuses them.
+        """
+        uuids = tuple(device.uuid for device in devices)
+        if others := self.taken.keys() & {*uuids}:
+            return Claimed(0, tuple(others))
+        held, claimed = Held(self, devices), None
+        self.taken |= dict.fromkeys(uuids, held)
         try:
-            claimed = await self._ask(ClaimGpus(0, tuple(uuids), note, pid))
+            claimed = await self._ask(ClaimGpus(0, uuids, note, pid))
         finally:
             if claimed != GRANTED:
-                self.release(uuids)  # the agent may claim them without an answer
-        return claimed
+                held.release()  # the agent may claim them without an answer
+        return held if claimed == GRANTED else claimed
 
     async def _ask(self, order: ClaimGpus | StandInLine) -> Claimed:
         claimed = None if self.lost else await self._ask_agent(order, CLAIMED_S)
@@ -93,14 +99,11 @@ class HostClaims:
             return Claimed(0, error=self.lost or "its agent does not answer")
         return replace(claimed, request=0)
 
-    def holds(self, devices: Iterable[DeviceReading]) -> bool:
-        """Return whether its agent has held these ever since they were claimed."""
-        return not self.lost and self.taken.issuperset(device.uuid for device in devices)
-
-    def release(self, uuids: Collection[str]) -> None:
+    def release(self, uuids: Iterable[str]) -> None:
         """End claims."""
-        self.taken.difference_update(uuids)
-        self._send(ReleaseGpus(0, tuple(uuids)))
+        for uuid in (released := tuple(uuids)):
+            self.taken.pop(uuid, None)
+        self._send(ReleaseGpus(0, released))
 
     async def stand_in_line(self, uuids: Collection[str], gpus: int, note: Note, place: int) -> int:
         """Wait for so many of these at a place in line, 0 for after everybody who waits already.
@@ -123,7 +126,7 @@ class HostClaims:
         has ended with it.
         """
         if agent_pid == self._agent_pid:
-            self.release({device.uuid for device in self.devices} - self.taken)
+            self.release({device.uuid for device in self.devices} - self.taken.keys())
             if not self._waits:
                 self.leave_line()
         else:
@@ -135,6 +138,29 @@ class HostClaims:
         self._waits = self.in_line = False
         self.no_place = ""
         self._send(LEAVE)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Held:
+    """GPUs that a host's agent has granted, until they are released or the agent ends."""
+
+    host: HostClaims
+    devices: tuple[DeviceReading, ...]
+
+    @property
+    def uuids(self) -> frozenset[str]:
+        """Those that are still held."""
+        taken = self.host.taken
+        return frozenset(each.uuid for each in self.devices if taken.get(each.uuid) is self)
+
+    @property
+    def lasts(self) -> bool:
+        """Whether all are still held."""
+        return len(self.uuids) == len(self.devices)
+
+    def release(self) -> None:
+        """End the claim, and no other on these GPUs."""
+        self.host.release(self.uuids)
 
 
 Picked = list[tuple[HostClaims, tuple[DeviceReading, ...]]]
@@ -202,7 +228,7 @@ async def hold(
     wanted: Wanted,
     note: Callable[[], Note],
     waiting: Callable[[str], None] = lambda why: None,
-) -> Picked:
+) -> list[Held]:
     """Claim free GPUs, all or none; wait in line for them at most `wanted.wait_s`.
 
     Returns them by host. Over several hosts in the order of their names, and with a pause that
@@ -225,9 +251,9 @@ async def hold(
         place = 0
         while True:
             place = await _stand(in_order, wanted, count, note(), place)
-            picked, refused = await _claim_free(hosts, wanted, note())
-            if picked:
-                return picked
+            held, refused = await _claim_free(hosts, wanted, note())
+            if held:
+                return held
             why = _why_not(hosts, wanted, refused)
             if time.monotonic() > until:
                 able = [each for each in hosts if not refused.get(each.name, GRANTED).error]
@@ -261,7 +287,7 @@ async def _stand(
 
 async def _claim_free(
     hosts: Sequence[HostClaims], wanted: Wanted, note: Note
-) -> tuple[Picked, dict[str, Claimed]]:
+) -> tuple[list[Held], dict[str, Claimed]]:
     """Claim free GPUs, others in place of those that are refused, until no others fit.
 
     Returns them, or [] and what each host answered that refused any.
@@ -269,20 +295,22 @@ async def _claim_free(
     refused, without = dict[str, Claimed](), set[str]()
     while picked := pick_free(hosts, wanted, without):
         picked.sort(key=lambda each: each[0].name)
+        held = list[Held]()
         with contextlib.ExitStack() as undo:
             for host, devices in picked:
-                uuids = {device.uuid for device in devices}
-                claimed = await host.claim(uuids, note)
-                if claimed != GRANTED:
+                claimed = await host.claim(devices, note)
+                if isinstance(claimed, Claimed):
+                    uuids = {device.uuid for device in devices}
                     refused[host.name] = claimed
                     without |= uuids & {*claimed.held} or uuids
                     without |= {each.uuid for each in host.devices if claimed.error or each.waiting}
                     break
-                undo.callback(host.release, uuids)
+                undo.callback(claimed.release)
+                held.append(claimed)
             else:
-                if all(host.holds(devices) for host, devices in picked):
+                if all(each.lasts and not each.host.lost for each in held):
                     undo.pop_all()
-                    return picked, {}
+                    return held, {}
     return [], refused
 
 

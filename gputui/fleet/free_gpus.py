@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from gputui.errors import ClusterError
 from gputui.fleet.checks import takes_free
-from gputui.fleet.claiming import HostClaims, hold, pick_free
+from gputui.fleet.claiming import STAND, Held, HostClaims, hold, pick_free
 from gputui.fleet.host import ON_THE_WAY, FleetHost
 from gputui.fleet.stages import FleetSettings
 from gputui.model.hosts import Host
@@ -47,8 +47,8 @@ class FreeGpus:
         self._settings = settings
         self._wanted = settings.wanted
         self._changed = changed
-        self._taken: dict[str, frozenset[str]] = {}
-        """UUIDs by host."""
+        self._taken: dict[str, list[Held]] = {}
+        """By host."""
         self._woken = asyncio.Event()
         self._scheduler_wanted = scheduler_wanted
 
@@ -56,7 +56,7 @@ class FreeGpus:
         """Return the part of a host that the cluster may use; None while it has no GPU of it."""
         if host.capacity is None or not self._concerns(host.host):
             return host.capacity
-        taken = self._taken.get(host.name, frozenset())
+        taken = {uuid for held in self._taken.get(host.name, ()) for uuid in held.uuids}
         devices = tuple(each for each in host.claims.devices if each.uuid in taken)
         return replace(host.capacity, devices=devices) if devices else None
 
@@ -66,9 +66,10 @@ class FreeGpus:
         Returns whether its agent has ended, and with it the claims there.
         """
         gone = host.lease_over or host.name not in self._hosts
-        ended = not self._taken.get(host.name, frozenset()) <= host.claims.taken
+        ended = not all(held.lasts for held in self._taken.get(host.name, ()))
         if gone or ended or host.state is HostState.FAILED:
-            host.claims.release(self._taken.pop(host.name, ()))
+            for held in self._taken.pop(host.name, ()):
+                held.release()
         if self._concerns(host.host):
             self.under_way = True
             self._woken.set()
@@ -81,15 +82,15 @@ class FreeGpus:
             await within(again_s, self._woken.wait())
             self._woken.clear()
             if self._lacks():
-                taken = sum(map(len, self._taken.values()))
-                await self._take(replace(wanted, count=wanted.count and wanted.count - taken))
+                count = wanted.count and wanted.count - self._number
+                await self._take(replace(wanted, count=count), again_s)
                 wanted = replace(wanted, wait_s=0.0)
                 again_s = again_s if self.lacking else AGAIN_S
             self.under_way = self._woken.is_set()
             self._changed()
 
-    async def _take(self, wanted: Wanted) -> None:
-        """Claim what is missing, all or none."""
+    async def _take(self, wanted: Wanted, again_s: float | None) -> None:
+        """Claim what is missing, all or none; it may be done again every so often."""
         until = time.monotonic() + wanted.wait_s
         while self._coming() and not pick_free(self._claims(), wanted):
             await asyncio.sleep(LOOK_S)
@@ -99,12 +100,16 @@ class FreeGpus:
         try:
             picked = await hold(self._claims(), wanted, self._note, self._say)
         except ClusterError as error:
-            self._say(str(error))
+            hint = f"it looks again every {again_s:g} s" if again_s else STAND
+            self._say(str(error).replace(STAND, hint))
             return
-        for claims, devices in picked:
-            new = {device.uuid for device in devices}
-            self._taken[claims.name] = self._taken.get(claims.name, frozenset()) | new
+        for held in picked:
+            self._taken.setdefault(held.host.name, []).append(held)
         self.lacking = ""
+
+    @property
+    def _number(self) -> int:
+        return sum(len(held.devices) for taken in self._taken.values() for held in taken)
 
     def _note(self) -> Note:
         return Note(f"cluster {self._settings.cluster}", time.time(), self._settings.promised_until)
@@ -114,7 +119,7 @@ class FreeGpus:
 
     def _lacks(self) -> bool:
         if self._wanted.count:
-            return sum(map(len, self._taken.values())) < self._wanted.count
+            return self._number < self._wanted.count
         return self._coming() or bool(self._claims())
 
     def _concerned(self) -> list[FleetHost]:

@@ -15,7 +15,7 @@ from gputui.errors import ClusterError, HeadError, HostError
 from gputui.fleet import checks
 from gputui.fleet.addresses import bracketed, is_loopback
 from gputui.fleet.checks import Verdict
-from gputui.fleet.claiming import HostClaims, Picked, hold, pick_free
+from gputui.fleet.claiming import Held, HostClaims, hold, pick_free
 from gputui.fleet.folders import pack_folder, send_folder
 from gputui.fleet.host import ON_THE_WAY, FleetHost
 from gputui.fleet.ranks import Share, processes
@@ -25,6 +25,7 @@ from gputui.model.readings import Note, Wanted
 from gputui.model.snapshot import HostState
 from gputui.protocol.agent import Listen, Listening, Reach, Reached, StopListening
 from gputui.protocol.programs import (
+    HOSTS_COME_UP,
     PIECE_BYTES,
     WINDOW_BYTES,
     BytesTaken,
@@ -77,7 +78,7 @@ class Group:
     """Waits for GPUs and starts the processes; None once they were started."""
     processes: dict[str, Process] = field(default_factory=dict)
     """By program."""
-    claimed: Picked = field(default_factory=list)
+    claimed: list[Held] = field(default_factory=list)
     sent_to: tuple[FleetHost, ...] = ()
     """The hosts that have its folder."""
     ending: bool = False
@@ -98,8 +99,8 @@ class Programs:
         return {
             device.uuid: run
             for run, group in self._groups.items()
-            for _, devices in group.claimed
-            for device in devices
+            for held in group.claimed
+            for device in held.devices
         }
 
     async def start(self, order: RunPrograms, send: Send) -> Placed:
@@ -227,15 +228,15 @@ class Programs:
         group = self._groups.pop(run)
         for host in group.sent_to:
             host.send(EndPrograms((f"{run}/",), 0.0))
-        for claims, devices in group.claimed:
-            claims.release([device.uuid for device in devices])
+        for held in group.claimed:
+            held.release()
 
     async def _shares(self, order: RunPrograms, group: Group) -> tuple[Share, ...]:
         """Return each host's part, its GPUs claimed, in the order of the hosts' lines."""
         wanted = order.wanted
         until = time.monotonic() + wanted.wait_s
         while self._coming() and not pick_free(self._claims(), wanted):
-            group.send(ProgramWaits("the hosts come up"))
+            group.send(ProgramWaits(HOSTS_COME_UP))
             await asyncio.sleep(LOOK_S)
         if not any(claims.devices for claims in self._claims()):
             return self._on_cpus(wanted)
@@ -247,8 +248,9 @@ class Programs:
             lambda why: group.send(ProgramWaits(why)),
         )
         lines = list(self._hosts)
-        group.claimed.sort(key=lambda each: lines.index(each[0].name))
-        return tuple(Share(claims.name, devices, len(devices)) for claims, devices in group.claimed)
+        group.claimed.sort(key=lambda held: lines.index(held.host.name))
+        claimed = ((held.host.name, held.devices) for held in group.claimed)
+        return tuple(Share(host, devices, len(devices)) for host, devices in claimed)
 
     def _on_cpus(self, wanted: Wanted) -> tuple[Share, ...]:
         """Return the parts of hosts that are to give no GPU, the first first.
@@ -317,9 +319,9 @@ class Programs:
         port: int,
     ) -> tuple[Place, ...]:
         """Send every process to its host."""
-        for claims, devices in group.claimed:
-            if not claims.holds(devices):
-                raise HeadError(f"{claims.name} was lost as it was to start, with its GPUs")
+        for held in group.claimed:
+            if held.host.lost or not held.lasts:
+                raise HeadError(f"{held.host.name} was lost as it was to start, with its GPUs")
         launches = processes(order, shares, address, port)
         for place, launch in launches.items():
             host = self._hosts[place.host]

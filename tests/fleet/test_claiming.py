@@ -122,11 +122,11 @@ async def test_who_is_refused_releases_nothing_that_another_run_of_the_cluster_h
     (first, _), (second, read) = (box.agent(Host(box.name)) for box in boxes)
     all_four = asyncio.create_task(hold([first, second], Wanted(4), training))
     await asyncio.sleep(0)
-    ((_, devices),) = await hold([first, second], Wanted(2), training)
+    (held,) = await hold([first, second], Wanted(2), training)
     with pytest.raises(ClusterError, match="somebody else took free GPUs"):
         await all_four
     read()
-    assert {device.uuid for device in devices} == {each.uuid for each in second.devices}
+    assert held.uuids == {each.uuid for each in second.devices}
     assert all(device.claim for device in second.devices)
 
 
@@ -146,7 +146,7 @@ class Person:
             picked = await hold(self.hosts, wanted, training, self.said.append)
         finally:
             reading.cancel()
-        return [device.uuid for _, devices in picked for device in devices]
+        return [device.uuid for held in picked for device in held.devices]
 
     def release(self, uuids: list[str]) -> None:
         for host in self.hosts:
@@ -242,6 +242,17 @@ async def test_what_an_agent_granted_that_has_ended_is_claimed_again(boxes: list
         await other.hold(Wanted(1))
 
 
+async def test_what_another_run_claimed_at_a_new_agent_is_not_this_ones(boxes: list[Box]) -> None:
+    person, other = Person(boxes), Person(boxes)
+    (mine,) = await hold(person.hosts, Wanted(2), training)
+    boxes[0].replace_agent(mine.host)
+    assert not mine.lasts
+    assert await person.hold(Wanted(4)) == [*boxes[0].uuids, *boxes[1].uuids]
+    mine.release()
+    with pytest.raises(ClusterError, match="1 asked for, 0 free"):
+        await other.hold(Wanted(1))
+
+
 async def test_nobody_is_kept_from_gpus_that_who_waits_could_not_use(boxes: list[Box]) -> None:
     boxes[1].memory_bytes = 2**34
     holder, waiter, other = (Person(boxes) for _ in range(3))
@@ -269,7 +280,7 @@ async def test_who_waits_hears_of_a_host_that_does_not_answer(boxes: list[Box]) 
 async def test_two_runs_of_one_cluster_get_other_gpus(boxes: list[Box]) -> None:
     hosts = Person(boxes[:1]).hosts  # that look no more
     runs = await asyncio.gather(*(hold(hosts, Wanted(1), Note) for _ in range(2)))
-    held = [device.uuid for picked in runs for _, devices in picked for device in devices]
+    held = [uuid for (each,) in runs for uuid in each.uuids]
     assert sorted(held) == boxes[0].uuids
     with pytest.raises(ClusterError, match="too few free GPUs: 1 asked for, 0 free"):
         await hold(hosts, Wanted(1), Note)
@@ -401,7 +412,7 @@ async def test_a_host_whose_claims_fail_is_named_and_the_others_give_theirs(
 async def test_gpus_that_others_took_a_moment_ago_leave_the_rest(boxes: list[Box]) -> None:
     people = [Person(boxes) for _ in range(4)]  # who do not look again
     picked = [await hold(each.hosts, Wanted(1), Note) for each in people]
-    held = {device.uuid for some in picked for _, devices in some for device in devices}
+    held = {uuid for some in picked for each in some for uuid in each.uuids}
     assert held == {*boxes[0].uuids, *boxes[1].uuids}
 
 

@@ -280,7 +280,7 @@ async def test_a_claim_that_ends_while_its_host_is_away_is_released_there_afterw
     one = begin(1, gpus=3, wanted=Wanted(2))
     await one.up(2)
     host = one.fleet._hosts["h0"]
-    await host.claims.claim(["GPU-h0-2"], Note())
+    await host.claims.claim(host.claims.devices[2:], Note())
     one.agent().cut()
     await one.until(lambda: host.state is not HostState.READY)
     host.claims.release(["GPU-h0-2"])
