@@ -174,12 +174,12 @@ class Supervisor:
             await self._work.close()
             await self._programs.close()
             await self._workers.close()
-            self._held_claims.close()
             if self._ending is not None:
                 self.send(self._ending)
             if self._head is not None:
                 await self._head.close()
             await self._heads.close()
+            self._held_claims.close()
 
     def _start(self) -> None:
         """Start all that goes on for as long as the agent."""
