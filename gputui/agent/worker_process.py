@@ -29,9 +29,9 @@ BACKOFF_S = (0.5, 0.5, 1.0, 2.0, 4.0)
 CRASH_LOOP_AFTER = 5
 """Starts in a row that failed; one that came up is started again however often tasks end it."""
 
-IMPORT_ERROR = "import-error"
-"""Ends a worker that comes up; a task catches it."""
 CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL)
+IMPORT_ERROR = "import-error"
+"""Never the reason of a signal: libraries print those that they catch."""
 FAILURES = (
     ("missing-library", "a library is missing: ", "cannot open shared object|DynamicLibNotFound"),
     (IMPORT_ERROR, "", "(Import|ModuleNotFound)Error"),
@@ -46,8 +46,8 @@ FAILURES = (
 )
 """Kinds of failures: what is said before the line that tells of it, and what that line has."""
 MORE = "give it more with memory=, or use smaller chunks"
-DISK_FULL = "[Errno 28]"
 LESS = "give workers less with memory=, or use fewer of them"
+DISK_FULL = "[Errno 28]"
 
 TAIL_LINES = 20
 """How many of the last lines an end is explained by."""
@@ -272,9 +272,9 @@ def _explained(worker: WorkerProcess, code: int, whose: str) -> tuple[str, str]:
     last, ending = lines[-1] if lines else "", worker.ending
     if worker.over_limit_bytes is not None:
         limit = sized(worker.over_limit_bytes)
-        spills = not any(DISK_FULL in line for line in lines)
-        help_ = MORE if spills else "it could not spill: its disk is full"
-        return "memory-limit", f"it reached its memory limit of {limit}; {help_}"
+        disk_full = any(DISK_FULL in line for line in lines)
+        more = "it could not spill: its disk is full" if disk_full else MORE
+        return "memory-limit", f"it reached its memory limit of {limit}; {more}"
     if worker.restarting:
         return "closed", "it was restarted"
     if code == -signal.SIGKILL and whose:

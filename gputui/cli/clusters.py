@@ -65,10 +65,10 @@ DETACHED_S = 60.0
 """How long a head stays once its program is over."""
 ANSWER_S = 5.0
 """How long a head may take to answer."""
+ATTACHED_S = 15.0
+"""How long a head may take to let in a command that needs it."""
 COMING_UP = ("", FINDING_GPUS, HOSTS_COME_UP)
 """The stages of a program's run before it runs or waits in line."""
-ATTACHED_S = 15.0
-"""How long one may take that a command needs."""
 NONE_RUNS = "no cluster runs here; gputui up HOSTS starts one"
 
 

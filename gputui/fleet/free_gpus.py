@@ -90,7 +90,7 @@ class FreeGpus:
             self._changed()
 
     async def _take(self, wanted: Wanted, again_s: float | None) -> None:
-        """Claim what is missing, all or none; it may be done again every so often."""
+        """Claim what is missing, all or none; with `again_s` it is called again so often."""
         until = time.monotonic() + wanted.wait_s
         while self._coming() and not pick_free(self._claims(), wanted):
             await asyncio.sleep(LOOK_S)
@@ -100,8 +100,8 @@ class FreeGpus:
         try:
             picked = await hold(self._claims(), wanted, self._note, self._say)
         except ClusterError as error:
-            hint = f"it looks again every {again_s:g} s" if again_s else STAND
-            self._say(str(error).replace(STAND, hint))
+            why = str(error)
+            self._say(why.replace(STAND, f"it looks again every {again_s:g} s") if again_s else why)
             return
         for held in picked:
             self._taken.setdefault(held.host.name, []).append(held)
