@@ -27,12 +27,19 @@ from tests.clusters import until
 
 
 @pytest.fixture(scope="module")
-def client() -> Iterator[Client]:
+def connected() -> Iterator[Client]:
     with (
         LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
         Client(cluster) as connected,
     ):
         yield connected
+
+
+@pytest.fixture
+def client(connected: Client) -> Client:
+    """The one client, once the worker that a test before this killed is back."""
+    connected.wait_for_workers(2, timeout=30)
+    return connected
 
 
 def doing(compute: Any, **parameters: int) -> Preset:
@@ -283,8 +290,13 @@ def test_the_task_of_a_lost_worker_goes_on_elsewhere_however_it_is_waited_for(
 
 
 def _pause(dask_worker: Any) -> int:
+    dask_worker.memory_manager.memory_pause_fraction = False  # or it resumes in 100 ms
     dask_worker.status = Status.paused
     return os.getpid()
+
+
+def _is_paused(address: str, dask_scheduler: Any) -> bool:
+    return bool(dask_scheduler.workers[address].status == Status.paused)
 
 
 def _unrunnable(dask_scheduler: Any) -> bool:
@@ -295,6 +307,7 @@ def test_the_task_of_a_paused_worker_goes_on_elsewhere_when_that_one_dies(client
     def compute(job: Job) -> Outcome:
         address = job.workers[0].address
         pid = client.run(_pause, workers=[address])[address]
+        asyncio.run(until(lambda: client.run_on_scheduler(_is_paused, address)))
         task = job.on(job.workers[0], os.getpid)
         asyncio.run(until(lambda: client.run_on_scheduler(_unrunnable)))
         os.kill(pid, 9)
