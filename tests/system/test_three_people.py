@@ -179,7 +179,7 @@ class Doing:
     locks: list[IO[str]] = field(default_factory=list)
     """The test's own locks in the ledger, for what a `claim` printed that it holds."""
     disturbed: bool = False
-    """Whether it, or what it needs, was killed, stopped or interrupted."""
+    """Whether it, or what it needs, was killed, stopped, interrupted or may be released."""
 
     def forget(self) -> None:
         """Unlock the ledger: from now on it may end."""
@@ -329,7 +329,9 @@ class Person:
         assert process.stdout
         os.set_blocking(process.stdout.fileno(), False)
         os.close(self._descriptor)
-        self.doing.append(Doing(what, process, self._errors, by))
+        # One that comes to the boxes later ends what was claimed while it was on its way.
+        releases = any(each.what == "release" for each in self.doing)
+        self.doing.append(Doing(what, process, self._errors, by, disturbed=releases))
 
     def look(self) -> None:
         """Lock the ledger for what was claimed; see what has ended, and how."""
