@@ -1,11 +1,22 @@
 """`python -m gputui.agent relay`, or the packed agent's `relay`: the starts of the agent."""
 
+import os
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 
-def main() -> int:
-    """Run as an agent's relay, as its forkserver, or as the parent of a program."""
+def main() -> NoReturn:
+    """Run as an agent's relay, as its forkserver, or as the parent of a program.
+
+    Nobody waits for Python's own finalization, which takes as long as a program may.
+    """
+    status = _run()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def _run() -> int:
     role = sys.argv[1] if len(sys.argv) > 1 else ""
     if role == "relay":
         from gputui.agent.relay import relay
@@ -27,4 +38,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    main()

@@ -7,7 +7,6 @@ the end of the relay, which removes what one that was killed as it started could
 """
 
 import contextlib
-import io
 import os
 import selectors
 import shutil
@@ -44,9 +43,8 @@ def relay() -> int:
     out.flush()
     in_step = "SLURM_STEP_ID" in os.environ
     try:
-        # Unbuffered, so that nothing after the line is read.
-        line = io.FileIO(0, closefd=False).readline(FIRST_LINE_BYTES)
-        configure = decode(line, Configure)
+        came = _read_first_line()
+        configure = decode(came.partition(b"\n")[0], Configure)
         agent_socket = AgentSocket.of(configure.cluster_id, configure.host)
         agent, scratch = _agent_of(agent_socket, configure, out)
     except (ProtocolError, FolderError) as error:
@@ -59,13 +57,23 @@ def relay() -> int:
         for number in END_SIGNALS:
             signal.signal(number, _ask_agent_to_end)
     with contextlib.suppress(OSError):
-        agent.sendall(line)
+        agent.sendall(came)
         _pump(agent, out)
     if in_step:
         agent_socket.wait()
     if agent_socket.sweep() and scratch:
         shutil.rmtree(scratch, ignore_errors=True)
     return 0
+
+
+def _read_first_line() -> bytes:
+    """Return the first line of stdin, and all that came with it."""
+    came = b""
+    while b"\n" not in came and len(came) < FIRST_LINE_BYTES:
+        if not (data := os.read(0, CHUNK_BYTES)):
+            break
+        came += data
+    return came
 
 
 def _agent_of(

@@ -142,6 +142,10 @@ def kill_group(group: int) -> None:
 
 def children() -> list[int]:
     """Return the pids of this process's children, adopted and ended ones included."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:  # none: nothing to look for among all processes
+        return []
     own = os.getpid()
     pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 - names only
     return [pid for pid in pids if (stat := procfs.process_stat(pid)) and stat.parent == own]

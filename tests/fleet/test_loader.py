@@ -86,7 +86,7 @@ def test_packs_that_no_agent_runs_from_any_more_are_swept(folders: list[Path]) -
 def test_the_python_with_the_wanted_versions_is_chosen(tmp_path: Path) -> None:
     fitting, older = tmp_path / "fitting", tmp_path / "older"
     for path, there in ((fitting, "7.1"), (older, "6.9")):
-        about = tmp_path / there / "dask-x.dist-info"
+        about = tmp_path / there / f"dask-{there}.dist-info"
         about.mkdir(parents=True)
         (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: dask\nVersion: {there}\n")
         path.write_text(f'#!/bin/sh\nPYTHONPATH={about.parent} exec {sys.executable} "$@"\n')

@@ -39,7 +39,7 @@ SETTINGS = "~/.config/pip/pip.conf", "~/.pip/pip.conf", "/etc/pip.conf", "/etc/x
 
 def main() -> None:
     """Carry out the order on stdin."""
-    order = json.loads(sys.stdin.buffer.readline().decode())
+    order = json.loads(sys.stdin.readline())
     environment = Path(order["environment"]).expanduser()
     environment.parent.mkdir(parents=True, exist_ok=True)
     wanted = {key: order[key] for key in ("version", "packages", "lock")}

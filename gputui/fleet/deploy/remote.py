@@ -47,11 +47,8 @@ BEGIN = "gputui-begin"
 READ_BY_A_SHELL = 8
 """Empty lines before the beginning."""
 
-CODE = (
-    "import sys, os; sys.path = [p for p in sys.path if p]; "
-    "gputui = os.fdopen(0, chr(114) + chr(98), 0); exec(eval(gputui.readline()))"
-)
-"""What every Python from 2.6 understands, without a quote."""
+CODE = "import sys; sys.path = [p for p in sys.path if p]; exec(eval(sys.stdin.readline()))"
+"""What every Python from 2.6 understands, without a quote; nothing is sent before it answers."""
 
 FIND = (
     "found=; first=; "
@@ -103,7 +100,7 @@ MARSHAL_WITHOUT_REFERENCES = 2
 KEPT_S = 30 * 86400
 """A pack that no start has read for so long is removed."""
 
-MAIN = b"from gputui.agent.__main__ import main\n\nraise SystemExit(main())\n"
+MAIN = b"from gputui.agent.__main__ import main\n\nmain()\n"
 
 
 def first_lines(
