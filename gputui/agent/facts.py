@@ -35,6 +35,7 @@ SLICE = "of user-.slice there (systemctl set-property)"
 
 def gather_facts(
     watch: DeviceWatch,
+    for_workers: bool,
     *,
     scratch: Path,
     environ: Mapping[str, str],
@@ -42,9 +43,10 @@ def gather_facts(
 ) -> Facts:
     """Return this host's facts; `running` is left empty for the agent to fill.
 
-    Waits at most `timeout_s` for the first reading of the GPUs.
+    The packages are those of workers alone. Waits at most `timeout_s` for the first reading of the
+    GPUs.
     """
-    packages = installed()
+    packages = installed() if for_workers else ()
     watch.wait(timeout_s)
     devices = watch.devices()
     affinity = len(os.sched_getaffinity(0))

@@ -256,8 +256,13 @@ class AgentSession:
             self.channel.leave_unanswered(TimeoutError())
 
     async def configure(self, host: Host, **more: Any) -> Facts:
-        """Send the first message, with `more` of its fields, and return the agent's facts."""
-        settings = self._settings
+        """Send the first message, with `more` of its fields, and return the agent's facts.
+
+        It is sent again where they are to be others.
+        """
+        settings, again = self._settings, self.configured
+        if self._facts.done():
+            self._facts = asyncio.get_running_loop().create_future()
         self.channel.send(
             Configure(
                 cluster_id=settings.cluster_id,
@@ -269,7 +274,7 @@ class AgentSession:
                 **more,
             )
         )
-        if self._compressed:
+        if self._compressed and not again:
             self.channel.decompress()
         self.configured = True
         return await self._facts
