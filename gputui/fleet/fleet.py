@@ -308,6 +308,7 @@ class Fleet:
         if host.lease_over:
             why = "its host has not been reached for longer than the lease"
             self.worker_table.lose(self.worker_table.of_host(host.name), why)
+        self.programs.host_changed.set()
         self._reconcile_soon()
 
     def _received(self, host: FleetHost, message: FromAgent) -> None:

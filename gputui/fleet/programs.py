@@ -23,6 +23,7 @@ from gputui.fleet.reachability import ANSWER_S, CONNECT_S, HINT, closed
 from gputui.fleet.stages import FleetSettings
 from gputui.model.readings import Note, Wanted
 from gputui.model.snapshot import HostState
+from gputui.process.background import within
 from gputui.protocol.agent import Listen, Listening, Reach, Reached, StopListening
 from gputui.protocol.programs import (
     HOSTS_COME_UP,
@@ -46,8 +47,8 @@ from gputui.protocol.programs import (
 GRACE_S = 5.0
 """How long the others may take to end when one has failed."""
 NO_ANSWER = f"its agent did not answer within {ANSWER_S:g} s"
-LOOK_S = 0.02
-"""How often one who waits for hosts looks whether they are ready."""
+LOOK_S = 0.5
+"""How often one who waits for hosts looks whether there are free GPUs meanwhile."""
 NOTE_CHARACTERS = 80
 
 Send = Callable[[FromProgram | ProgramWaits], None]
@@ -92,6 +93,8 @@ class Programs:
         self._settings = settings
         self._groups: dict[str, Group] = {}
         """By run."""
+        self.host_changed = asyncio.Event()
+        """Set when a host has got into another state."""
 
     @property
     def gpus(self) -> dict[str, str]:
@@ -237,7 +240,8 @@ class Programs:
         until = time.monotonic() + wanted.wait_s
         while self._coming() and not pick_free(self._claims(), wanted):
             group.send(ProgramWaits(HOSTS_COME_UP))
-            await asyncio.sleep(LOOK_S)
+            self.host_changed.clear()
+            await within(LOOK_S, self.host_changed.wait())
         if not any(claims.devices for claims in self._claims()):
             return self._on_cpus(wanted)
         text = " ".join(order.launch.argv)[:NOTE_CHARACTERS]
