@@ -8,7 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from gputui.client.head_connection import HeadConnection
-from gputui.client.start import HeadProcess, spawn_head
+from gputui.client.head_process import HeadProcess
+from gputui.client.start import spawn_head
 from gputui.model.series import HistoryTaken
 from gputui.model.snapshot import Event, Snapshot, WorkerStatus
 from gputui.protocol.frontend import Asked, AwaitWorkers, EventHappened, SnapshotTaken, Stopped

@@ -38,7 +38,7 @@ OWN_WORDS = {
     "modules.py:send": "a folder of the user's",
     "listing.py:show_help": "this package's documentation",
     "listing.py:show_run": "`parts` makes them safe",
-    "open.py:remove_old_runs": "an errno's words",
+    "headless.py:remove_old_runs": "an errno's words",
     "run.py:print_out": "what the run returns; JSON",
     "script.py:dask_setup": "modules of the user's",
     "terminal.py:_read_line": "made safe by what asks",

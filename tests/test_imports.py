@@ -31,7 +31,7 @@ NOT_AT_FIRST = (
 FRAME = "import gputui.tui.app, gputui.tui.views.lists"
 FEW = {
     "the first frame": (FRAME, (*NOT_AT_FIRST, "gputui.process.procfs")),
-    "the screen's command": (f"{FRAME}, gputui.cli.open", NOT_AT_FIRST),
+    "the screen's command": (f"{FRAME}, gputui.cli.screen", NOT_AT_FIRST),
     "a list of presets": (
         "from gputui import presets; [presets.get(name) for name in presets.names()]",
         (*DASK, "cupy", "pandas"),

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from gputui import runs
+from gputui.cli.headless import remove_old_runs
 from gputui.cli.listing import list_runs, show_run
-from gputui.cli.open import remove_old_runs
 from gputui.errors import RunError, UsageError
 from gputui.model.snapshot import RunState
 from gputui.model.usage import Failure

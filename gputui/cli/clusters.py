@@ -158,9 +158,11 @@ async def detach_program(request: "RunRequest", options: Mapping[str, Any]) -> N
     if name:
         connection = await connecting(name)(frontend="command", snapshots=True)
     else:
-        hosts = read_hosts(options["hosts"])
-        configuration = head_configuration(hosts, options, stays=True, idle_timeout_s=DETACHED_S)
-        connection = await connected(head := spawn_head(configuration), frontend="command")
+        configuration = head_configuration(
+            options["read"], options, stays=True, idle_timeout_s=DETACHED_S
+        )
+        head = spawn_head(configuration, options["head"])
+        connection = await connected(head, frontend="command")
     async with connection:
         typed = as_typed(request.parameters)
         done = await connection.request(StartRun(0, request.name, typed, cwd=str(Path.cwd())))

@@ -385,7 +385,7 @@ per_host_option = click.option(
     help="Print commands, presets and settings as JSON, for programs: gputui help json.",
 )
 @click.pass_context
-@carried_out_in("open")
+@carried_out_in("unnamed")
 def open_() -> None:
     """Open the screen on HOSTS, or compute without one."""
 
@@ -394,7 +394,7 @@ def open_() -> None:
 @hosts_argument
 @name_option
 @screen_options
-@carried_out_in("open")
+@carried_out_in("screen")
 def watch() -> None:
     """Open the screen on HOSTS without workers: every GPU, its users and its claim.
 
@@ -439,7 +439,7 @@ def up() -> None:
 @gputui.command()
 @click.argument("name", required=False, shell_complete=words(completion.clusters))
 @screen_options
-@carried_out_in("open")
+@carried_out_in("screen")
 def attach() -> None:
     """Open the screen on a running cluster."""
 

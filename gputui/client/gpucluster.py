@@ -13,10 +13,11 @@ from distributed.core import Status
 from tornado.ioloop import IOLoop
 
 from gputui.client.head_connection import HeadConnection
+from gputui.client.head_process import HeadProcess
 from gputui.client.keywords import seconds, translate, whole_number
 from gputui.client.running import RunningCluster
 from gputui.client.sources import check_wanted, read_hosts
-from gputui.client.start import HeadProcess, check_enough, spawn_head, workers_up
+from gputui.client.start import check_enough, spawn_head, workers_up
 from gputui.engine.dask_settings import given_json
 from gputui.errors import ClusterTimeoutError, HeadError, UsageError
 from gputui.groups import members

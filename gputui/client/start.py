@@ -1,126 +1,49 @@
 """Start a head, and wait for its cluster to come up: for `--run`, the screen, `up` and Python.
 
-Nothing here imports distributed: a frontend does that while its head starts. A head is a Popen and
-no `Child`, which belongs to an event loop: it is started before any loop runs, by callers that
-block, and may outlive them.
+Nothing here imports distributed: a frontend does that while its head starts.
 """
 
 import asyncio
 import contextlib
 import os
-import secrets
 import signal
-import subprocess
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
 
 from gputui.client.head_connection import HeadConnection
-from gputui.errors import ClusterError, HeadError, UsageError
+from gputui.client.head_process import END_S, HeadProcess
+from gputui.errors import ClusterError, HeadError
 from gputui.model.plain_text import many
 from gputui.model.snapshot import HostState, HostStatus
-from gputui.process.child import signal_name
-from gputui.process.procfs import IS_LINUX, environment
-from gputui.process.search_path import own_environment, own_python
+from gputui.process.procfs import environment
 from gputui.protocol.connection_file import ConnectionFile, find_cluster
 from gputui.protocol.frontend import AwaitWorkers, Settled, SnapshotTaken, ToFrontend
-from gputui.protocol.shared import Refused
-from gputui.protocol.starter import ConfigureHead, Keep, ToStarter
-from gputui.protocol.typed_codec import decode, encode
+from gputui.protocol.starter import ConfigureHead
 
-END_S = 20.0
-"""How long a head may take to stop its cluster."""
 WAITING_EVERY_S = 5.0
 """How often a waiting message is printed."""
 NAMED = 3
 """How many hosts are named that are waited for."""
-NEEDS_LINUX = (
-    "clusters start on Linux, and localhost is no host here: "
-    "start it where its hosts are, gputui up HOSTS --on USER@LOGIN, and gputui attach USER@LOGIN"
-)
 LAST_LINES = 5
 """Last log lines shown of a failed host."""
 
 
-class HeadProcess(subprocess.Popen[bytes]):
-    """A head that was started here; it ends with this process, unless it is kept."""
-
-    kept = False
-    """Whether it outlives this process."""
-
-    def opened(self) -> str:
-        """Return the socket of its server, as soon as it is open; raises HeadError when it refuses.
-
-        Blocks, about a tenth of a second.
-        """
-        assert self.stdout and self.stderr
-        line = self.stdout.readline()
-        if not line:
-            last_log_lines = self.stderr.read().decode("utf-8", "replace").strip()
-            status = self.wait()
-            how = signal_name(-status) if status < 0 else f"exit status {status}"
-            raise HeadError(f"the head ended as it started ({how}) {last_log_lines}".rstrip())
-        self.stdout.close()
-        self.stderr.close()
-        message: ToStarter = decode(line, ToStarter)
-        if isinstance(message, Refused):
-            raise HeadError(message.reason)
-        return message.socket
-
-    def keep(self) -> None:
-        """Let the cluster outlive this process."""
-        self.kept = True
-        self._say(encode(Keep()))
-        self._hang_up()
-
-    def end(self) -> None:
-        """Have the head stop its cluster, and wait until it has; kill it if it does not."""
-        if self.kept:
-            self.terminate()
-        self._hang_up()
-        killing = threading.Timer(END_S, self.kill)
-        killing.daemon = True
-        killing.start()
-        self.wait()  # with a bound it would look now and then
-        killing.cancel()
-
-    def _say(self, line: bytes) -> None:
-        """Send a line; one that ended says so on its stdout."""
-        assert self.stdin
-        with contextlib.suppress(BrokenPipeError):
-            self.stdin.write(line)
-            self.stdin.flush()
-
-    def _hang_up(self) -> None:
-        assert self.stdin
-        with contextlib.suppress(BrokenPipeError):
-            self.stdin.close()
-
-
-def spawn_head(config: ConfigureHead) -> HeadProcess:
-    """Start a head in a session of its own; it begins to reach its hosts at once.
+def spawn_head(config: ConfigureHead, begun: HeadProcess | None = None) -> HeadProcess:
+    """Start a head, unless one was `begun`, and have it reach its hosts at once.
 
     Raises UsageError on a Mac.
     """
-    if not IS_LINUX:
-        raise UsageError(NEEDS_LINUX)
-    config = replace(config, cluster_id=secrets.token_hex(8), starter_pid=os.getpid())
-    head = HeadProcess(
-        own_python("gputui.head"),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env={**os.environ, **own_environment(), "GPUTUI_CLUSTER": config.cluster_id},
-        start_new_session=True,
-    )
-    head._say(encode(config))
+    head = begun or HeadProcess()
+    head.configure(config)
     return head
 
 
-async def started(config: ConfigureHead, *, frontend: str) -> HeadConnection:
-    """Start a head and attach to it; it ends with the connection."""
-    return await connected(spawn_head(config), frontend=frontend)
+async def started(
+    config: ConfigureHead, begun: HeadProcess | None = None, *, frontend: str
+) -> HeadConnection:
+    """Start a head as `spawn_head` does and attach to it; it ends with the connection."""
+    return await connected(spawn_head(config, begun), frontend=frontend)
 
 
 async def connected(head: HeadProcess, *, frontend: str) -> HeadConnection:

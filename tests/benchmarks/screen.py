@@ -35,7 +35,7 @@ SETTLING_S = 8.0
 PAUSED_S = 5.0
 FACE = """
 import sys
-from gputui.cli.open import show
+from gputui.cli.screen import show
 async def opened():
     from gputui.client.head_connection import HeadConnection
     return await HeadConnection.open(sys.argv[1], frontend="screen", snapshots=True)

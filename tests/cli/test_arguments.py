@@ -8,7 +8,8 @@ import dask
 import pytest
 
 from gputui.cli.clusters import head_configuration
-from gputui.cli.open import AT_START, need_terminal, show_started
+from gputui.cli.options import AT_START
+from gputui.cli.screen import need_terminal, show_started
 from gputui.client.sources import read_hosts
 from gputui.errors import UsageError
 from gputui.protocol.connection_file import ConnectionFile, NameLock

@@ -11,7 +11,9 @@ import pytest
 
 from gputui.cli import run_command
 from gputui.cli.commands import gputui
-from gputui.cli.open import prepare, prepare_screen, written_options
+from gputui.cli.headless import prepare
+from gputui.cli.options import written_options
+from gputui.cli.screen import prepare_screen
 from gputui.errors import UsageError
 from gputui.protocol.connection_file import ConnectionFile, NameLock
 

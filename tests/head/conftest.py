@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gputui.client.start import HeadProcess, spawn_head
+from gputui.client.head_process import HeadProcess
+from gputui.client.start import spawn_head
 from gputui.protocol.frontend import Scale
 from gputui.protocol.starter import ConfigureHead
 from tests.agent.conftest import nvml  # noqa: F401

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gputui.client.start import HeadProcess
+from gputui.client.head_process import HeadProcess
 from gputui.head.broadcasts import EVENT_CHARS
 from gputui.model.bounds import KEPT_BYTES
 from gputui.model.snapshot import HostState, HostStatus

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from gputui.client.start import HeadProcess
+from gputui.client.head_process import HeadProcess
 from gputui.errors import HeadError
 from gputui.protocol.frontend import Previewed, Restart, RetireWorkers, Scale
 from tests.clusters import Clusters, LiveCluster

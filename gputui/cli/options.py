@@ -1,0 +1,119 @@
+"""The options of the unnamed command: which of them go together, and what to write instead."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from gputui.errors import UsageError
+
+NO_SCRIPT = "what follows -- belongs to a script that --run names"
+FOR_PROGRAMS = {"run": "for --exec -- CMD", "screen": "for --exec -- CMD"}
+FOR_RUNS = {
+    "program": "for --run; leave it out, or --exec",
+    "screen": "for --run; the screen asks for what it needs",
+}
+FOR_STARTS = {
+    "program": "for a cluster's workers, and --exec starts none: leave it out",
+    "attach": "for a cluster that starts, and --attach takes one as it is; without --attach: HOSTS",
+    "demo": "--demo simulates its cluster; write how large it is: --demo HOSTSxGPUS",
+}
+FOR_SCREENS = {
+    "program": "for the screen; leave it out, or --exec",
+    "run": "for the screen; leave it out, or leave out --run",
+}
+OWN_FILES = {"script": "a script writes its own files; this is for presets", **FOR_RUNS}
+
+FREE_OPTIONS = ("gpus", "wait", "memory_free", "gpus_per_host")
+AT_START = ("workers", "busy", "dashboard", "metrics", "notify", *FREE_OPTIONS)
+"""Options of a cluster that starts; another one has its own."""
+PROGRAM_OPTIONS = (*FREE_OPTIONS, "per", "cwd", "send", "tty", "pin", "detach")
+
+WHERE: Mapping[str, tuple[str, Mapping[str, str]]] = {
+    "name": ("start", FOR_STARTS),
+    "workers": ("workers", FOR_STARTS),
+    "busy": ("workers", FOR_STARTS),
+    "dashboard": ("workers", FOR_STARTS),
+    "metrics": ("start", FOR_STARTS),
+    "notify": ("start", FOR_STARTS),
+    "min_workers": ("run", FOR_RUNS),
+    "as_json": ("headless", FOR_RUNS),
+    "quiet": ("headless", FOR_RUNS),
+    "trace": ("headless", FOR_RUNS),
+    **dict.fromkeys(PROGRAM_OPTIONS, ("program", FOR_PROGRAMS)),
+    **dict.fromkeys(FREE_OPTIONS, ("free", FOR_STARTS)),
+    "parameters": (
+        "preset",
+        {
+            "script": "for presets; a script's arguments: gputui --run {preset} -- {value}",
+            **FOR_RUNS,
+        },
+    ),
+    "backend": (
+        "preset",
+        {"script": "for presets; for CPU workers write gpus=none in HOSTS", **FOR_RUNS},
+    ),
+    "save": ("preset", OWN_FILES),
+    "report": ("preset", OWN_FILES),
+    "figure": ("preset", OWN_FILES),
+    "seed": (
+        "demo",
+        {
+            "preset": "the demo's; a preset's is a parameter: write -p seed={seed}",
+            "script": "the demo's; for a script: gputui --run {preset} -- --seed {seed}",
+            "program": "the demo's; a program's come after --: write -- CMD --seed {seed}",
+            "screen": "for --demo HOSTSxGPUS",
+        },
+    ),
+    "readonly": ("screen", FOR_SCREENS),
+    "theme": ("screen", FOR_SCREENS),
+    "only_ascii": ("screen", FOR_SCREENS),
+    "demo": (
+        "screen",
+        dict.fromkeys(("run", "program"), "a screen, and runs nothing: leave it out, or that"),
+    ),
+}
+"""Option → the kind of command that it works in, and elsewhere what to write, by kind."""
+
+
+def refuse_elsewhere(given: Mapping[str, str], options: Mapping[str, Any]) -> None:
+    """Raise UsageError for options that would do nothing; `given` has each as it is written."""
+    if (options["attach"] or "").startswith("-"):
+        raise UsageError(f"--attach: write the cluster's NAME behind it, not {options['attach']}")
+    source = "demo" if options["demo"] is not None else "attach" if options["attach"] else "start"
+    workers = ["workers", "free"] if source == "start" else []
+    if options["is_program"]:
+        kinds = ["program", "free", source, "headless"]
+    elif options["preset"] is None:
+        kinds = [source, *workers, "screen"]
+    else:
+        is_script = options["preset"].endswith(".py")
+        kinds = ["script" if is_script else "preset", source, *workers, "run", "headless"]
+    refused: dict[str, list[str]] = {}
+    for name, written in given.items():
+        where, instead = WHERE.get(name, ("", {}))
+        if where and where not in kinds:
+            hint = next(text for kind, text in instead.items() if kind in kinds)
+            refused.setdefault(hint, []).append(written)
+    if refused:
+        typed = (options["parameters"] or ("",))[0].rpartition("=")[2]
+        values = {**options, "value": typed}
+        raise UsageError(
+            "\n".join(f"{', '.join(r)}: {hint.format_map(values)}" for hint, r in refused.items())
+        )
+    if options["attach"] and options["hosts"]:
+        raise UsageError("give HOSTS or --attach NAME, not both")
+    if options["demo"] is not None and (options["attach"] or options["hosts"]):
+        raise UsageError("--demo simulates its hosts: give neither HOSTS nor --attach")
+
+
+def written_options(ctx: click.Context) -> dict[str, str]:
+    """Return the options on the command line: name → as it is written."""
+    return {
+        param.name: param.opts[0]
+        for param in ctx.command.params
+        if param.name
+        and isinstance(param, click.Option)
+        and ctx.get_parameter_source(param.name) is ParameterSource.COMMANDLINE
+    }
