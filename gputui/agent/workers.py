@@ -17,6 +17,7 @@ from gputui.engine.dask_settings import TERMINATE, terminate_share
 from gputui.errors import ProtocolError
 from gputui.folders import own_folder
 from gputui.model.examination import ExaminedHost
+from gputui.model.plain_text import many
 from gputui.model.plan import cpus_of
 from gputui.process.background import within
 from gputui.process.cgroups import Cgroups
@@ -207,7 +208,9 @@ class Workers:
 
     def _imported(self, imported: Imported) -> None:
         if imported.threads:
-            text = f"{imported.threads} threads of a library run where workers are forked from: "
+            text = (
+                f"{many(imported.threads, 'thread')} of a library where workers are forked from: "
+            )
             self._send(Trouble(text + "leave OMP_NUM_THREADS and its like out of env.X="))
         if self._credentials:
             self.trust(self._credentials)

@@ -17,6 +17,7 @@ from gputui.model.bounds import (
     Number,
     Pid,
 )
+from gputui.model.plain_text import many
 
 ASK_SIGNAL = signal.SIGRTMIN + 12
 """Has a worker's Python report its stacks."""
@@ -83,7 +84,7 @@ class LogLines:
     @property
     def left_out(self) -> tuple[str, ...]:
         """The line that stands for those left out, where any were."""
-        said = f"[{self.dropped:,} lines were left out: they came too fast]"
+        said = f"[{many(self.dropped, 'line')} left out: too many came at once]"
         return (said,) if self.dropped else ()
 
 

@@ -248,7 +248,7 @@ async def test_threads_of_a_library_where_workers_are_forked_from_are_told(
     inject(driver, tmp_path, "")
     driver.env["OPENBLAS_NUM_THREADS"] = "2"
     await driver.connect()
-    trouble = await seen(driver, Trouble, lambda each: "threads" in each.text)
+    trouble = await seen(driver, Trouble, lambda each: "of a library" in each.text)
     assert "leave OMP_NUM_THREADS and its like out" in trouble.text
 
 

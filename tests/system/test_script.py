@@ -94,7 +94,7 @@ def test_a_log_says_how_many_lines_of_workers_it_lacks(lab: Command) -> None:
     lab.ok("--attach", "lab", "--run", script)
     log = log_of_last_run(lab)
     assert "the end" in log
-    left_out = [int(n.replace(",", "")) for n in re.findall(r"\[([0-9,]+) lines were left", log)]
+    left_out = [int(n.replace(",", "")) for n in re.findall(r"\[([0-9,]+) lines? left out", log)]
     assert sum(left_out) + log.count("said") == 20_000
 
 

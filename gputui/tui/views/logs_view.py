@@ -12,6 +12,7 @@ from typing import ClassVar
 
 from rich.cells import chop_cells
 
+from gputui.model.plain_text import many
 from gputui.model.snapshot import Severity
 from gputui.tui.commands import Command
 from gputui.tui.filter import Fields, Matches, parse
@@ -160,7 +161,7 @@ class LogsView(View, Moving, Pane, can_focus=True):
         below = max(0, len(self.matching) - self.top - self.rows_seen)
         stopped = f"stopped · {below:,} below · G follows"
         parts = [
-            (f"{self.worker or 'all workers'} · {len(self.matching):,} lines · ", ""),
+            (f"{self.worker or 'all workers'} · {many(len(self.matching), 'line')} · ", ""),
             ("following", "good") if self.following else (stopped, "warn"),
         ]
         parts += [(f"  /{self.filter_text}", "accent")] if self.filter_text else []
