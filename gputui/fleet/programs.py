@@ -126,7 +126,8 @@ class Programs:
             group.starting = None
             return Placed(order.request, self._launch(order, group, shares, address, port))
         except BaseException:
-            self._forget(order.run)
+            if not group.processes:  # else with the last that was started
+                self._forget(order.run)
             raise
 
     def heard(self, host: str, message: FromProgram) -> None:
@@ -333,6 +334,7 @@ class Programs:
             start = StartProgram(place.program, launch, bool(order.send), limit)
             group.processes[place.program] = Process(start, place.host, host.agent_pid)
             if not host.send(start):
+                del group.processes[place.program]
                 self.end(order.run, 0.0)
                 raise HeadError(f"{place.host} was lost as it was to start")
         return tuple(launches)
