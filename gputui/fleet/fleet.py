@@ -392,11 +392,11 @@ class Fleet:
         stayed = await self.worker_table.retire(there)
         fleet_host = self._hosts.pop(name)
         self._disown(name)
+        self.free_gpus.look(fleet_host)
         self._leaving.discard(name)
         self.worker_table.forget(set(there) - set(stayed))
         self.worker_table.lose(stayed, f"{name} was removed")
         await fleet_host.stop(GRACE_S)
-        self.free_gpus.look(fleet_host)
         self.programs.lose(name, "it was removed")
         lost = f"; lost with it: what {', '.join(stayed)} held" if stayed else ""
         self._tell(Severity.INFO, name, "removed", f"no longer of this cluster{lost}")
