@@ -35,7 +35,6 @@ SLICE = "of user-.slice there (systemctl set-property)"
 
 def gather_facts(
     watch: DeviceWatch,
-    for_workers: bool,
     *,
     scratch: Path,
     environ: Mapping[str, str],
@@ -43,10 +42,9 @@ def gather_facts(
 ) -> Facts:
     """Return this host's facts; `running` is left empty for the agent to fill.
 
-    The packages are those of workers alone. Waits at most `timeout_s` for the first reading of the
-    GPUs.
+    Waits at most `timeout_s` for the first reading of the GPUs.
     """
-    packages = installed() if for_workers else ()
+    packages = installed()
     watch.wait(timeout_s)
     devices = watch.devices()
     affinity = len(os.sched_getaffinity(0))

@@ -230,7 +230,7 @@ class Supervisor:
                     self._met.set()
                     if before is not None and before is not channel:
                         before.abort()
-                    if message.compressed and before is not channel:
+                    if message.compressed:
                         channel.compress()
                 if channel is not self._head:
                     return
@@ -252,9 +252,9 @@ class Supervisor:
         match message:
             case Ping(number=number):
                 self.send(Pong(number))
-            case Configure():
-                self._watch.processes.frontends = message.frontends
-                await self._tell_facts(message.workers_wanted)
+            case Configure(frontends=pids):
+                self._watch.processes.frontends = pids
+                await self._tell_facts()
             case KnowFrontends(pids=pids):
                 self._watch.processes.frontends = pids
             case Reach(number, host, port, timeout_s):
@@ -309,9 +309,9 @@ class Supervisor:
             self._reported = text
             self.send(Trouble(text))
 
-    async def _tell_facts(self, for_workers: bool) -> None:
+    async def _tell_facts(self) -> None:
         facts = await asyncio.to_thread(
-            gather_facts, self._watch, for_workers, scratch=self._scratch, environ=self._environ
+            gather_facts, self._watch, scratch=self._scratch, environ=self._environ
         )
         problem = self._held_claims.problem if facts.devices else ""
         self.send(

@@ -148,8 +148,6 @@ class SimulatedAgent:
                     continue
                 self.take(message)
                 if isinstance(message, Configure):
-                    if telling is not None:
-                        telling.cancel()
                     telling = self._tasks.start(self._tell(message, channel), "telemetry")
         finally:
             if telling is not None:

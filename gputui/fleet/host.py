@@ -258,31 +258,24 @@ class FleetHost:
         if clock.verdict is Verdict.BAD:
             raise stages.error(clock.text, clock.hint)
         late = f"its agent started and then said nothing for {stages.timeout_s:g} s"
-        workers = self._scheduler_wanted.is_set()
-
-        async def configure() -> None:
+        async with stages.enter(HostState.PROBING, late):
             facts = await session.configure(
                 self.host,
                 temporary_directory=settings.temporary_directory,
                 cluster=settings.cluster,
                 promised_until=settings.promised_until,
-                workers_wanted=workers,
+                workers_wanted=self._scheduler_wanted.is_set(),
                 frontends=settings.frontends() if self.host.is_local else (),
             )
-            if workers:
-                self._check(facts, stages)
-            self._warn(facts, clock, workers)
-
-        async with stages.enter(HostState.PROBING, late):
-            await configure()
+        self._warn(facts, clock)
         self._forget_lease()
         self.lease_over = False
-        if not workers:
+        if not self._scheduler_wanted.is_set():
             session.ready = True
             self._become(HostState.READY)
             await self._scheduler_wanted.wait()
-            workers = True
-            await configure()
+            self._check(facts, stages)
+            self._warn(facts, clock)
             self.was_ready = False
         if not self._scheduler_port.done():
             self._entered(HostState.CHECKING, "waiting for the scheduler")
@@ -310,10 +303,13 @@ class FleetHost:
                 self.claims.devices = checks.chosen_devices(self.host, message.devices)
                 self.claims.met(message.agent_pid)
                 self.capacity = checks.capacity(self.host, message, self._settings)
+                if self._scheduler_wanted.is_set():
+                    self._check(message, self._session.stages)
         self._message_received(self, message)
 
-    def _warn(self, facts: Facts, clock: Finding, workers: bool) -> None:
-        """Keep the warnings about the host, and its workers where it is to have some."""
+    def _warn(self, facts: Facts, clock: Finding) -> None:
+        """Keep the warnings about the host; those of its workers only once it is to have some."""
+        workers = self._scheduler_wanted.is_set()
         found = [clock.text] if clock.verdict is Verdict.DOUBTFUL else []
         found += checks.warnings(self.host, facts, self._settings, workers=workers)
         self._status = replace(self._status, warnings=tuple(map(safe, found)))

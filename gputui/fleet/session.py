@@ -256,13 +256,8 @@ class AgentSession:
             self.channel.leave_unanswered(TimeoutError())
 
     async def configure(self, host: Host, **more: Any) -> Facts:
-        """Send the first message, with `more` of its fields, and return the agent's facts.
-
-        It is sent again where they are to be others.
-        """
-        settings, again = self._settings, self.configured
-        if self._facts.done():
-            self._facts = asyncio.get_running_loop().create_future()
+        """Send the first message, with `more` of its fields, and return the agent's facts."""
+        settings = self._settings
         self.channel.send(
             Configure(
                 cluster_id=settings.cluster_id,
@@ -274,7 +269,7 @@ class AgentSession:
                 **more,
             )
         )
-        if self._compressed and not again:
+        if self._compressed:
             self.channel.decompress()
         self.configured = True
         return await self._facts

@@ -46,7 +46,7 @@ MARKER = b"gputui-agent-stream-1"
 
 @dataclass(frozen=True, slots=True)
 class Configure:
-    """The first message on every agent channel; sent again once workers are wanted."""
+    """The first message on every agent channel; a reconnecting head sends it again."""
 
     cluster_id: Name
     host: Name
@@ -65,7 +65,7 @@ class Configure:
     compressed: bool = False
     """Whether to compress what the agent answers, and all after it."""
     workers_wanted: bool = True
-    """Whether workers are about to be: they need a forkserver and packages, which take time."""
+    """Whether workers are about to be: a forkserver takes a second of CPU to import."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from gputui.process.cgroups import Cgroups, memory
 def test_the_facts_of_this_machine(nvml, watching, tmp_path):
     nvml.set(gpus=[{"cpus": [0]}, {}], driver="580.159.04", cuda=12090)
     environ = {"CUDA_VISIBLE_DEVICES": "1"}
-    found = gather_facts(watching(environ=environ), True, scratch=tmp_path, environ=environ)
+    found = gather_facts(watching(environ=environ), scratch=tmp_path, environ=environ)
     assert (found.python, found.python_version) == (sys.executable, platform.python_version())
     assert found.agent_pid == os.getpid()
     assert found.cuda_driver == "12.9"
@@ -34,7 +34,7 @@ def test_an_nvml_that_hangs_does_not_hold_the_facts_up(nvml, tmp_path):
     watch = DeviceWatch("test", environ={})
     watch.start()
     began = time.monotonic()
-    found = gather_facts(watch, False, scratch=tmp_path, environ={}, timeout_s=0.05)
+    found = gather_facts(watch, scratch=tmp_path, environ={}, timeout_s=0.05)
     assert time.monotonic() - began < 20  # it hangs for ever
     assert found.devices == ()
     assert "does not answer" in found.warnings[0]

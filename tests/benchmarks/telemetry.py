@@ -109,7 +109,7 @@ def _print_facts(watch: DeviceWatch, scratch: Path) -> None:
     packages_s = time.perf_counter() - began_s
     began_s = time.perf_counter()
     watch.start()
-    facts = gather_facts(watch, True, scratch=scratch, environ=os.environ, timeout_s=30)
+    facts = gather_facts(watch, scratch=scratch, environ=os.environ, timeout_s=30)
     facts_s = time.perf_counter() - began_s
     _row("package versions", f"{1000 * packages_s:.1f} ms")
     _row("all facts, NVML opened", f"{1000 * facts_s:.1f} ms")

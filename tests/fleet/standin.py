@@ -65,8 +65,6 @@ def play() -> None:
         match decode(line, ToAgent):
             case Shutdown():
                 return
-            case Configure():
-                say(facts(wishes.get("facts", {})))
             case Ping(number) if not wishes.get("deaf"):
                 say(Pong(number))
             case Listen(number):
@@ -76,10 +74,10 @@ def play() -> None:
 
 
 def facts(changed: dict) -> Facts:
-    packages = {**dict(FACTS["packages"]), **changed.get("packages", {})}
-    devices = tuple(DeviceReading(**device) for device in changed.get("devices", []))
+    packages = {**dict(FACTS["packages"]), **changed.pop("packages", {})}
+    devices = tuple(DeviceReading(**device) for device in changed.pop("devices", []))
     present = tuple((name, there) for name, there in packages.items() if there)
-    return Facts(**{**FACTS, **changed, "packages": present, "devices": devices})
+    return Facts(**{**FACTS, "packages": present, "devices": devices, **changed})
 
 
 def measure(configure: Configure) -> None:
