@@ -195,6 +195,7 @@ def test_an_id_that_names_no_run_or_several_is_refused(id: str, says: str) -> No
         {"id": "../../elsewhere"},
         {"timings": {"computing": "long"}},
         {"saved": [3]},
+        {"started_at": 1e300},
         {"result": {"a": float("inf")}},
         {},
     ],

@@ -316,7 +316,7 @@ def _read(path: Path) -> RunRecord | None:
         if record.id != path.parent.name:
             return None
         lost = not record.state.ended and not _lives(record)
-    except (OSError, ValueError, RecursionError, msgspec.MsgspecError):
+    except (OSError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
         return None
     return replace(record, state=RunState.LOST, summary=GONE) if lost else record
 
