@@ -208,9 +208,8 @@ class Workers:
 
     def _imported(self, imported: Imported) -> None:
         if imported.threads:
-            text = (
-                f"{many(imported.threads, 'thread')} of a library where workers are forked from: "
-            )
+            threads = f"{many(imported.threads, 'thread')} of a library"
+            text = f"{threads} in the process that forks workers: "
             self._send(Trouble(text + "leave OMP_NUM_THREADS and its like out of env.X="))
         if self._credentials:
             self.trust(self._credentials)

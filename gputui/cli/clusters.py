@@ -158,9 +158,8 @@ async def detach_program(request: "RunRequest", options: Mapping[str, Any]) -> N
     if name:
         connection = await connecting(name)(frontend="command", snapshots=True)
     else:
-        configuration = head_configuration(
-            options["read"], options, stays=True, idle_timeout_s=DETACHED_S
-        )
+        hosts = options.get("read") or read_hosts("-")
+        configuration = head_configuration(hosts, options, stays=True, idle_timeout_s=DETACHED_S)
         head = spawn_head(configuration, options["head"])
         connection = await connected(head, frontend="command")
     async with connection:

@@ -44,8 +44,11 @@ def run_headless(
         prepared = prepare(script_arguments, given, options)
     except GputuiError as error:
         if options["as_json"]:
+            from gputui.protocol.programs import PROGRAM
             from gputui.runs.run import print_failure
 
+            if options["is_program"] and script_arguments:
+                options["preset"] = f"{PROGRAM}{script_arguments[0]}"
             print_failure(_request(options, {}), error)
         raise
     try:
@@ -76,7 +79,7 @@ def prepare(
     refuse_elsewhere(given, options)
     if not options["is_program"] and re.fullmatch(r"\w+=\S*", options["hosts"] or ""):
         raise UsageError(f"{options['hosts']}: a parameter is written -p {options['hosts']}")
-    if not options["attach"]:
+    if not options["attach"] and options["hosts"] != "-":  # which is read when all else is right
         options["read"] = read_hosts(options["hosts"])
     if options["trace"]:
         from gputui.runs.output import output_file
@@ -231,13 +234,14 @@ def _request(options: dict[str, Any], parameters: Mapping[str, Any]) -> "RunRequ
 
 def _open_cluster(options: dict[str, Any]) -> "OpenCluster":
     """Return a function that opens the cluster of these options."""
+    hosts = None if options["attach"] else options.get("read") or read_hosts("-")
+
     from gputui.cli.clusters import connecting, head_configuration
     from gputui.client.start import started
 
     frontend = "program" if options["is_program"] else "run"
-    if name := options["attach"]:
-        return partial(connecting(name), frontend=frontend, snapshots=True)
-    hosts = options["read"]
+    if hosts is None:
+        return partial(connecting(options["attach"]), frontend=frontend, snapshots=True)
     if not options["is_program"]:
         options["wanted"] = wanted_gpus(hosts, options)
     configuration = head_configuration(hosts, options, stays=False)

@@ -1,6 +1,6 @@
 """The unnamed command: a head starts while all else is imported that a run needs.
 
-So nothing else is imported here that the head would wait for.
+Import nothing here that would delay the head.
 """
 
 from contextlib import nullcontext

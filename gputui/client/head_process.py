@@ -32,6 +32,7 @@ class HeadProcess(subprocess.Popen[bytes]):
     """A head that was started here; it ends with this process, unless it is kept."""
 
     configured = False
+    """Whether it has been told what to do."""
     kept = False
     """Whether it outlives this process."""
 
@@ -43,21 +44,30 @@ class HeadProcess(subprocess.Popen[bytes]):
         if not IS_LINUX:
             raise UsageError(NEEDS_LINUX)
         self.cluster_id = os.urandom(8).hex()
+        self._environment = {**os.environ, **own_environment()}
         super().__init__(
             own_python("gputui.head"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**os.environ, **own_environment(), "GPUTUI_CLUSTER": self.cluster_id},
+            env={**self._environment, "GPUTUI_CLUSTER": self.cluster_id},
             start_new_session=True,
         )
+
+    @property
+    def up_to_date(self) -> bool:
+        """Whether workers here would find all that this process finds now.
+
+        A preset's module may have added to it as it was imported.
+        """
+        return self._environment == {**os.environ, **own_environment()}
 
     def configure(self, config: "ConfigureHead") -> None:
         """Send its configuration: it begins to reach its hosts at once."""
         from gputui.protocol.typed_codec import encode
 
-        self.configured = True
         self._say(encode(replace(config, cluster_id=self.cluster_id, starter_pid=os.getpid())))
+        self.configured = True
 
     def opened(self) -> str:
         """Return the socket of its server, as soon as it is open; raises HeadError when it refuses.

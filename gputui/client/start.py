@@ -30,11 +30,11 @@ LAST_LINES = 5
 
 
 def spawn_head(config: ConfigureHead, begun: HeadProcess | None = None) -> HeadProcess:
-    """Start a head, unless one was `begun`, and have it reach its hosts at once.
+    """Start a head, unless one that was `begun` will do, and have it reach its hosts at once.
 
     Raises UsageError on a Mac.
     """
-    head = begun or HeadProcess()
+    head = begun if begun and begun.up_to_date else HeadProcess()
     head.configure(config)
     return head
 

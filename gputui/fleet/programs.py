@@ -126,7 +126,9 @@ class Programs:
             group.starting = None
             return Placed(order.request, self._launch(order, group, shares, address, port))
         except BaseException:
-            if not group.processes:  # else with the last that was started
+            if group.processes:  # `heard` forgets it when the last of them has ended
+                self.end(order.run, 0.0)
+            else:
                 self._forget(order.run)
             raise
 
@@ -329,14 +331,12 @@ class Programs:
                 raise HeadError(f"{held.host.name} was lost as it was to start, with its GPUs")
         launches = processes(order, shares, address, port)
         for place, launch in launches.items():
-            host = self._hosts[place.host]
-            limit = host.host.memory_bytes or 0
+            host = self._hosts.get(place.host)
+            limit = host.host.memory_bytes or 0 if host else 0
             start = StartProgram(place.program, launch, bool(order.send), limit)
-            group.processes[place.program] = Process(start, place.host, host.agent_pid)
-            if not host.send(start):
-                del group.processes[place.program]
-                self.end(order.run, 0.0)
+            if host is None or not host.send(start):
                 raise HeadError(f"{place.host} was lost as it was to start")
+            group.processes[place.program] = Process(start, place.host, host.agent_pid)
         return tuple(launches)
 
 

@@ -1,13 +1,19 @@
 """A head's Python starts before its configuration is known: what is left of one that gets none."""
 
-import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from gputui.cli import run_command, unnamed
 from gputui.client.head_process import HeadProcess, begun_head
+from gputui.client.start import spawn_head
+from gputui.process.procfs import environment
+from gputui.protocol.starter import ConfigureHead
+from tests.processes import lives
+from tests.system.conftest import wait_until
 
 BOUND_S = 20
 
@@ -44,14 +50,21 @@ def test_a_command_that_attaches_begins_none(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_head_whose_starter_is_killed_before_it_configures_ends_by_itself(runtime: Path) -> None:
-    head = HeadProcess()
-    assert head.stdin and head.stdout and head.stderr
-    head.stdin.close()
-    assert head.wait(BOUND_S) != 0
-    said = head.stdout.read() + head.stderr.read()
-    head.stdout.close()
-    head.stderr.close()
-    assert b"Traceback" not in said
+    start = "import os; from gputui.client.head_process import HeadProcess"
+    killed = f"{start}; print(HeadProcess().pid, flush=True); os.kill(os.getpid(), 9)"
+    said = subprocess.run([sys.executable, "-c", killed], capture_output=True).stdout
+    wait_until(lambda: not lives(int(said)), BOUND_S)
     assert not [*runtime.glob("gputui/*")]
-    with pytest.raises(ProcessLookupError):
-        os.killpg(head.pid, 0)
+
+
+def test_a_head_that_began_before_a_preset_set_something_is_not_used(
+    monkeypatch: pytest.MonkeyPatch, runtime: Path
+) -> None:
+    with begun_head() as begun:
+        monkeypatch.setenv("SET_BY_A_PRESET", "on")
+        head = spawn_head(ConfigureHead("made", "localhost gpus=none workers=1"), begun)
+        try:
+            assert b"SET_BY_A_PRESET=on" in environment(head.pid)
+        finally:
+            head.end()
+    assert begun is not None and begun.returncode == -signal.SIGKILL

@@ -84,14 +84,19 @@ def test_packs_that_no_agent_runs_from_any_more_are_swept(folders: list[Path]) -
 
 
 def test_the_python_with_the_wanted_versions_is_chosen(tmp_path: Path) -> None:
-    fitting, older = tmp_path / "fitting", tmp_path / "older"
-    for path, there in ((fitting, "7.1"), (older, "6.9")):
+    for there in ("7.1", "6.9"):
         about = tmp_path / there / f"dask-{there}.dist-info"
         about.mkdir(parents=True)
         (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: dask\nVersion: {there}\n")
-        path.write_text(f'#!/bin/sh\nPYTHONPATH={about.parent} exec {sys.executable} "$@"\n')
-        path.chmod(0o755)
+        (tmp_path / there / "dask").mkdir()
+        (tmp_path / there / "dask" / "__init__.py").touch()
+    pythons = {"fitting": ("7.1",), "older": ("6.9",), "shadowed": ("6.9", "7.1")}
+    for name, there in pythons.items():
+        path = os.pathsep.join(str(tmp_path / each) for each in there)
+        (tmp_path / name).write_text(f'#!/bin/sh\nPYTHONPATH={path} exec {sys.executable} "$@"\n')
+        (tmp_path / name).chmod(0o755)
+    fitting, older, shadowed = (str(tmp_path / name) for name in pythons)
     minor = f"{sys.version_info.major}.{sys.version_info.minor}."
-    chosen, _ = loader.choose(minor, ["dask==7.1"], [str(older), str(fitting)])
-    assert chosen == str(fitting)
-    assert loader.choose(minor, ["dask==8.0"], [str(older)])[0] == sys.executable
+    assert loader.choose(minor, ["dask==7.1"], [older, shadowed, fitting])[0] == fitting
+    assert loader.choose(minor, ["dask==8.0"], [older])[0] == sys.executable
+    assert loader.choose(minor, ["nothing-of-this-name==1"], [older])[0] == sys.executable

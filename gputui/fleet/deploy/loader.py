@@ -28,11 +28,18 @@ def fit(wanted, packages):
     from os import path
     fits = 2
     for each in packages:
-        about = each.replace("==", "-") + ".dist-info"
-        if any(path.isdir(path.join(folder, about)) for folder in sys.path):
-            fits += 1
-        elif find_spec(each.partition("==")[0]) is None:
+        name, _, there = each.partition("==")
+        spec = find_spec(name)
+        if spec is None or spec.origin is None:
             return 1
+        folder = path.dirname(path.dirname(spec.origin))
+        if not path.isdir(path.join(folder, "%s-%s.dist-info" % (name, there))):
+            from importlib.metadata import PackageNotFoundError, version
+            try:
+                fits -= version(name) != there
+            except PackageNotFoundError:
+                return 1
+        fits += 1
     return fits
 if __name__ == "__main__":
     print(fit(sys.argv[1], sys.argv[2:]), sys.version.split()[0])"""

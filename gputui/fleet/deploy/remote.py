@@ -48,7 +48,10 @@ READ_BY_A_SHELL = 8
 """Empty lines before the beginning."""
 
 CODE = "import sys; sys.path = [p for p in sys.path if p]; exec(eval(sys.stdin.readline()))"
-"""What every Python from 2.6 understands, without a quote; nothing is sent before it answers."""
+"""What every Python from 2.6 understands, without a quote.
+
+Nothing follows the order until it is answered, so reading ahead loses nothing.
+"""
 
 FIND = (
     "found=; first=; "
