@@ -30,7 +30,7 @@ Prepared = Callable[[], Coroutine[object, object, int | None]]
 def run_headless(
     script_arguments: tuple[str, ...], given: Mapping[str, str], options: dict[str, Any]
 ) -> int | None:
-    """Compute without a screen; every wrong word is found before anything starts."""
+    """Compute without a screen; every wrong word is found before a cluster starts."""
     interrupt_on_signals()
     look_rarely()  # imports leave little behind that is worth looking for
     stdout = sys.__stdout__
