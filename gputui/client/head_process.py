@@ -135,9 +135,11 @@ class HeadProcess(subprocess.Popen[bytes]):
 def begun_head() -> Iterator[HeadProcess | None]:
     """Yield a head that waits for its configuration, and ends with the block if it got none.
 
-    None on a Mac.
+    None where none can be started, as on a Mac: whoever needs it then says why.
     """
-    head = HeadProcess() if IS_LINUX else None
+    head = None
+    with contextlib.suppress(OSError, UsageError):
+        head = HeadProcess()
     try:
         yield head
     finally:

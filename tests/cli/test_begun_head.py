@@ -44,6 +44,16 @@ def test_wrong_words_leave_no_head(
     assert not [*runtime.glob("gputui/*")]
 
 
+def test_where_none_can_begin_the_run_says_why(
+    monkeypatch: pytest.MonkeyPatch, runtime: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("gputui.client.head_process.IS_LINUX", False)
+    assert run_command(["localhost", "--run", "no-such-preset"]) == 2
+    assert "unknown preset" in capsys.readouterr().err
+    assert run_command(["localhost", "--run", "smoke"]) == 2
+    assert "clusters start on Linux" in capsys.readouterr().err
+
+
 def test_a_command_that_attaches_begins_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unnamed, "begun_head", lambda: pytest.fail("it began one"))
     assert run_command(["--attach", "no-such-cluster", "--run", "svd"]) == 2
