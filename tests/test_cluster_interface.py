@@ -484,6 +484,7 @@ def test_a_forked_child_that_exits_leaves_the_cluster_running() -> None:
 def test_keywords_of_other_clusters_are_taken_where_they_mean_something(tmp_path: Path) -> None:
     with (
         GPUCluster(
+            "localhost gpus=none",  # a GPU's worker needs RMM for what follows
             n_workers=1,
             threads_per_worker=2,
             memory_limit="1 GiB",

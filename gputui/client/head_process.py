@@ -135,7 +135,7 @@ class HeadProcess(subprocess.Popen[bytes]):
 def begun_head() -> Iterator[HeadProcess | None]:
     """Yield a head that waits for its configuration, and ends with the block if it got none.
 
-    None where none can be started, as on a Mac: whoever needs it then says why.
+    None where none can be started, as on a Mac: the run that needs one then says why.
     """
     head = None
     with contextlib.suppress(OSError, UsageError):

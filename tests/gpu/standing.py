@@ -9,7 +9,6 @@ import os
 from contextlib import ExitStack
 
 import dask.base
-import pytest
 from distributed import Client
 
 from gputui import GPUCluster
@@ -33,9 +32,3 @@ def pytest_sessionstart() -> None:
 def pytest_sessionfinish() -> None:
     """Close it."""
     _session.close()
-
-
-@pytest.fixture
-def client() -> Client | None:
-    """The cluster's client."""
-    return Client.current() if os.environ["GPUS"] else None

@@ -1,7 +1,7 @@
 """The operations of dask-cuda's benchmark `local_cupy`, and what else cuts arrays anew.
 
 On a cluster of this machine's GPUs, with Dask's defaults; each result is compared with NumPy's.
-`python -m tests.gpu` runs them on one GPU and on two.
+`python -m tests.gpu` runs them on one GPU, on two, and without a cluster.
 """
 
 from collections.abc import Callable
