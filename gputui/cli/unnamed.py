@@ -22,7 +22,9 @@ def open_(ctx: click.Context, /, **options: Any) -> int | None:
         from gputui.cli.screen import open_screen
 
         return open_screen(given, options)
-    with nullcontext() if options["attach"] else begun_head() as options["head"]:
+    # A preset in a file adds its folder to where workers look for modules.
+    later = options["attach"] or ".py:" in (options["preset"] or "")
+    with nullcontext() if later else begun_head() as options["head"]:
         from gputui.cli.headless import run_headless
 
         return run_headless(ctx.obj, given, options)

@@ -54,9 +54,18 @@ def test_where_none_can_begin_the_run_says_why(
     assert "clusters start on Linux" in capsys.readouterr().err
 
 
-def test_a_command_that_attaches_begins_none(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--attach", "no-such-cluster", "--run", "svd"),
+        ("localhost", "--run", "./no-such-file.py:PRESET"),
+    ],
+)
+def test_none_begins_for_what_attaches_or_adds_to_the_path(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(unnamed, "begun_head", lambda: pytest.fail("it began one"))
-    assert run_command(["--attach", "no-such-cluster", "--run", "svd"]) == 2
+    assert run_command([*words]) == 2
 
 
 def test_a_head_whose_starter_is_killed_before_it_configures_ends_by_itself(runtime: Path) -> None:

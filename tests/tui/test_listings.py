@@ -71,7 +71,7 @@ WALKS: dict[str, tuple[Step, ...]] = {
     ),
     "our process leads to its log and back": (
         ("2 enter", "python train.py"),
-        ("enter", "h:gpu0 · 1 lines"),
+        ("enter", "h:gpu0 · 1 line"),
         ("escape", "python train.py"),
         ("escape", "RSS/LIMIT"),
     ),
