@@ -66,6 +66,7 @@ NO_HOST = "no host {} in this cluster"
 
 async def _await_workers(head: Head, request: AwaitWorkers) -> Reply:
     await head.until(lambda: _enough(head, request.workers))
+    head.view.show()  # what hosts warn of is told before a run begins
     fleet = head.fleet
     slot = next(iter(fleet.slots()), None)
     return Settled(

@@ -19,10 +19,12 @@ from gputui.model.snapshot import HostState, SchedulerState, WorkerState
 from gputui.protocol.connection_file import find_cluster, running_clusters
 from gputui.protocol.frontend import (
     AddWorkers,
+    AwaitWorkers,
     ChangeHosts,
     RetireWorkers,
     RetryHosts,
     Scale,
+    SnapshotTaken,
     Stop,
 )
 from gputui.protocol.shared import FollowLogs
@@ -34,6 +36,14 @@ from tests.processes import nothing_left
 def client_of(cluster: LiveCluster) -> Client:
     link = cluster.link
     return Client(link.address, security=security(link), asynchronous=True)
+
+
+async def test_what_hosts_warn_of_is_told_before_the_workers_are(standing: LiveCluster) -> None:
+    heard: list[object] = []
+    standing.link.heard = heard.append
+    await standing.request(AwaitWorkers(0, 2))
+    standing.link.heard = None
+    assert any(isinstance(each, SnapshotTaken) for each in heard)
 
 
 @pytest.mark.slow
