@@ -331,11 +331,13 @@ class Programs:
                 raise HeadError(f"{held.host.name} was lost as it was to start, with its GPUs")
         launches = processes(order, shares, address, port)
         for place, launch in launches.items():
-            host = self._hosts.get(place.host)
-            limit = host.host.memory_bytes or 0 if host else 0
+            lost = HeadError(f"{place.host} was lost as it was to start")
+            if (host := self._hosts.get(place.host)) is None:
+                raise lost
+            limit = host.host.memory_bytes or 0
             start = StartProgram(place.program, launch, bool(order.send), limit)
-            if host is None or not host.send(start):
-                raise HeadError(f"{place.host} was lost as it was to start")
+            if not host.send(start):
+                raise lost
             group.processes[place.program] = Process(start, place.host, host.agent_pid)
         return tuple(launches)
 

@@ -42,6 +42,7 @@ from gputui.protocol.frontend import (
     RetryHosts,
     Scale,
     Settled,
+    SnapshotTaken,
     StartRun,
     Stop,
 )
@@ -64,9 +65,10 @@ EXAMINED_S = 2.2
 NO_HOST = "no host {} in this cluster"
 
 
-async def _await_workers(head: Head, request: AwaitWorkers) -> Reply:
+async def _await_workers(head: Head, frontend: FrontendConnection, request: AwaitWorkers) -> Reply:
     await head.until(lambda: _enough(head, request.workers))
-    head.view.show()  # what hosts warn of is told before a run begins
+    if frontend.snapshots:  # what hosts warn of is told before a run begins
+        frontend.send(SnapshotTaken(head.view.take()))
     fleet = head.fleet
     slot = next(iter(fleet.slots()), None)
     return Settled(
@@ -245,7 +247,6 @@ def _workers_of(head: Head, names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 HANDLERS: Mapping[type, Callable[[Head, Any], Coroutine[Any, Any, Reply]]] = {
-    AwaitWorkers: _await_workers,
     Scale: _scale,
     RetireWorkers: _retire,
     AddWorkers: _add,
@@ -281,6 +282,8 @@ def received(head: Head, frontend: FrontendConnection, message: FromFrontend) ->
             head.fleet.programs.end(run, grace_s)
         case RunPrograms():
             return head.fleet.programs.start(message, frontend.send)
+        case AwaitWorkers():
+            return _await_workers(head, frontend, message)
         case Stop():
             return _stop(head, message, frontend.session)
         case StartRun():

@@ -33,13 +33,14 @@ def fit(wanted, packages):
         if spec is None or spec.origin is None:
             return 1
         folder = path.dirname(path.dirname(spec.origin))
-        if not path.isdir(path.join(folder, "%s-%s.dist-info" % (name, there))):
+        same = path.isdir(path.join(folder, "%s-%s.dist-info" % (name, there)))
+        if not same:
             from importlib.metadata import PackageNotFoundError, version
             try:
-                fits -= version(name) != there
+                same = version(name) == there
             except PackageNotFoundError:
                 return 1
-        fits += 1
+        fits += same
     return fits
 if __name__ == "__main__":
     print(fit(sys.argv[1], sys.argv[2:]), sys.version.split()[0])"""
