@@ -73,10 +73,11 @@ def test_the_first_on_the_path_wins(tmp_path):
     assert installed(folders) == (("dask", "2026.8.0"), ("numpy", "1.26.4"))
 
 
-def test_an_egg_info_that_is_a_file_and_one_that_is_empty_are_read(tmp_path):
+def test_an_egg_info_that_is_a_file_and_one_for_a_single_python_are_found(tmp_path):
     (tmp_path / "scipy-1.8.0.egg-info").write_text("Name: scipy\nVersion: 1.8.0\n")
-    (tmp_path / "torch-2.0.dist-info").mkdir()
-    assert installed([str(tmp_path)]) == (("scipy", "1.8.0"), ("torch", ""))
+    (tmp_path / "torch-2.6.0+cu124-py3.11.egg-info").mkdir()
+    (tmp_path / "zarr.egg-info").mkdir()
+    assert installed([str(tmp_path)]) == (("scipy", "1.8.0"), ("torch", "2.6.0+cu124"))
 
 
 def test_what_this_interpreter_has_is_what_its_metadata_say():
