@@ -5,10 +5,10 @@ of a folder. They are loaded when first used, so that `import gputui` costs noth
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
 from gputui.version import __version__
 
+TYPE_CHECKING = False  # a type checker's True; typing itself takes a program's parent as long
 if TYPE_CHECKING:
     from gputui.client.gpucluster import GPUCluster, connect
     from gputui.runs.modules import send_modules
@@ -23,7 +23,7 @@ MODULES = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name in MODULES:
         return getattr(import_module(MODULES[name]), name)
     if name == "run":  # the name of gputui.runs up to 0.2.0, which people's own tests import

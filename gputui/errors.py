@@ -19,10 +19,13 @@ GputuiError
 """
 
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
 from gputui.model.bounds import LAST_LINE_CHARS, LAST_LINES, REASON_CHARS
 from gputui.model.plain_text import cut, safe
-from gputui.model.usage import Failure, frames
+
+if TYPE_CHECKING:
+    from gputui.model.usage import Failure
 
 
 class ExitCode(IntEnum):
@@ -52,8 +55,10 @@ class GputuiError(Exception):
     def __str__(self) -> str:
         return self.message + (f"\n  {self.hint}" if self.hint else "")
 
-    def failure(self, worker: str = "", worker_log: tuple[str, ...] = ()) -> Failure:
+    def failure(self, worker: str = "", worker_log: tuple[str, ...] = ()) -> "Failure":
         """Return the error as a run's record, its cluster and the screen have it."""
+        from gputui.model.usage import Failure, frames
+
         trace = self.traceback or frames(self.__cause__)
         return Failure(type(self).__name__, self.message, self.hint, trace, worker, worker_log)
 

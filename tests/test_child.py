@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from gputui.process.child import Child
-from gputui.process.lifetime import Handle
+from gputui.process.handle import Handle
 from tests.processes import ended, lives
 
 BOUND_S = 10.0

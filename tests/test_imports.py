@@ -36,6 +36,14 @@ FEW = {
         "from gputui import presets; [presets.get(name) for name in presets.names()]",
         (*DASK, "cupy", "pandas"),
     ),
+    "a head, begun early": (
+        "import gputui.cli.commands, gputui.cli.unnamed",
+        ("gputui.process.procfs", "gputui.model.usage", "gputui.model.hosts", "msgspec"),
+    ),
+    "a program's parent": (
+        "import gputui.agent.__main__, gputui.agent.program_parent",
+        ("typing", "dataclasses", "pathlib", "gputui.process.procfs"),
+    ),
     "the demo": ("import gputui.demo.cluster", (*DASK, "asyncssh", "cryptography", "textual")),
 }
 """What is done → the modules that it does without."""

@@ -2,11 +2,9 @@
 
 import os
 import sys
-from pathlib import Path
-from typing import NoReturn
 
 
-def main() -> NoReturn:
+def main() -> None:
     """Run as an agent's relay, as its forkserver, or as the parent of a program.
 
     Python's own finalization is skipped: it takes 10 to 20 ms, and others wait for this end.
@@ -23,6 +21,8 @@ def _run() -> int:
 
         return relay()
     if role == "forkserver":
+        from pathlib import Path
+
         from gputui.agent.agent_socket import AgentSocket
         from gputui.agent.forkserver import forkserver
 

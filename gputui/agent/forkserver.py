@@ -23,6 +23,7 @@ from typing import NoReturn
 from gputui.agent.agent_socket import AgentSocket
 from gputui.engine import dask_settings
 from gputui.process import lifetime
+from gputui.process.handle import WORKER_MARK, Handle, worker_of
 from gputui.protocol.codec import decode, encode
 from gputui.protocol.forking import (
     Forked,
@@ -162,7 +163,7 @@ class Forkserver:
         with contextlib.suppress(OSError):
             os.setpgid(pid, pid)
         self._workers[pid] = order.spec.name
-        self.send(Forked(order.spec.name, pid, lifetime.Handle.of(pid).start_ticks))
+        self.send(Forked(order.spec.name, pid, Handle.of(pid).start_ticks))
 
     def _become_worker(self, order: ForkWorker, parent: int, output: int, reports: int) -> None:
         """Run the worker in this process; never returns."""
@@ -172,7 +173,7 @@ class Forkserver:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             os.setpgid(0, 0)
             lifetime.die_with(parent)
-            os.environ[lifetime.WORKER_MARK] = str(os.getpid())
+            os.environ[WORKER_MARK] = str(os.getpid())
             self._control.close()
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             os.dup2(output, 1)
@@ -204,7 +205,7 @@ class Forkserver:
             if name := self._workers.pop(ended, None):
                 self.send(ForkEnded(name, status))
         for pid in lifetime.children() if reaped else ():
-            if pid not in self._workers and lifetime.worker_of(pid) not in (None, *self._workers):
+            if pid not in self._workers and worker_of(pid) not in (None, *self._workers):
                 lifetime.end(pid)
 
 

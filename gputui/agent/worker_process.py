@@ -18,7 +18,8 @@ from gputui.model.examination import ThreadStack, Transfers
 from gputui.model.plan import WorkerSpec
 from gputui.process import procfs
 from gputui.process.child import PipeLines, signal_name
-from gputui.process.lifetime import END_SIGNALS, Handle
+from gputui.process.handle import Handle
+from gputui.process.lifetime import END_SIGNALS
 from gputui.protocol.agent import FromAgent, StartWorkers, WorkerReady
 from gputui.protocol.forking import CANNOT_LISTEN, WorkerEnding
 from gputui.protocol.shared import LogLines

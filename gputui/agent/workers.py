@@ -22,14 +22,8 @@ from gputui.model.plan import cpus_of
 from gputui.process.background import within
 from gputui.process.cgroups import Cgroups
 from gputui.process.child import KILLED_S, PipeLines
-from gputui.process.lifetime import (
-    ENDED_S,
-    Handle,
-    children,
-    end_and_reap,
-    end_children,
-    start_problem,
-)
+from gputui.process.handle import Handle
+from gputui.process.lifetime import ENDED_S, children, end_and_reap, end_children, start_problem
 from gputui.protocol.agent import (
     FromAgent,
     StartWorkers,

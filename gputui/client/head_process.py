@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gputui.errors import HeadError, UsageError
-from gputui.process.procfs import IS_LINUX
+from gputui.process import IS_LINUX
 from gputui.process.search_path import own_environment, own_python
 
 if TYPE_CHECKING:

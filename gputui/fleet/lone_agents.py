@@ -16,8 +16,8 @@ from gputui.fleet.reachability import Ways
 from gputui.fleet.stages import Ask, FleetSettings
 from gputui.model.hosts import Host
 from gputui.model.snapshot import AWAY, HostState
+from gputui.process import IS_LINUX
 from gputui.process.background import Background
-from gputui.process.procfs import IS_LINUX
 
 
 @contextlib.asynccontextmanager

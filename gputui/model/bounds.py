@@ -4,22 +4,19 @@
 value out of bounds, and an agent brings its own within them as it sends (`protocol.codec`).
 """
 
-from dataclasses import dataclass
-from typing import Annotated, TypeVar
+from typing import Annotated, NamedTuple, TypeVar
 
 Item = TypeVar("Item")
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(NamedTuple):
     """The least and most of a number."""
 
     least: float
     most: float
 
 
-@dataclass(frozen=True, slots=True)
-class Length:
+class Length(NamedTuple):
     """The most characters of a text, or items of a tuple."""
 
     most: int

@@ -15,10 +15,6 @@ import signal
 import threading
 import time
 from collections.abc import Collection
-from dataclasses import dataclass
-from typing import Self
-
-from gputui.process import procfs
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -43,9 +39,6 @@ GARBAGE_AFTER = 50_000
 """Fresh values between two garbage collections, 700 by default. A snapshot of a large cluster, or
 its agents' readings, are thousands of values that all live for a second: to look at them over and
 over takes a third of the screen's time, and a fifth of the head's."""
-
-WORKER_MARK = "GPUTUI_WORKER"
-"""Set to a worker's pid in its environment: it marks what its tasks start."""
 
 
 def forks_have_own_signals() -> None:
@@ -146,16 +139,11 @@ def children() -> list[int]:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:  # none: nothing to look for among all processes
         return []
+    from gputui.process import procfs  # a program's parent seldom comes so far
+
     own = os.getpid()
     pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 - names only
     return [pid for pid in pids if (stat := procfs.process_stat(pid)) and stat.parent == own]
-
-
-def worker_of(pid: int) -> int | None:
-    """Return the pid of the worker whose task started this process, None where it is unknown."""
-    mark = f"{WORKER_MARK}=".encode()
-    pids = (each.removeprefix(mark) for each in procfs.environment(pid) if each.startswith(mark))
-    return next((int(each) for each in pids if each.isdigit()), None)
 
 
 def end(pid: int) -> None:
@@ -184,36 +172,3 @@ def end_and_reap(pids: Collection[int], deadline: float) -> None:
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(pid, os.WNOHANG) == (0, 0) and time.monotonic() < deadline:
                 time.sleep(REAP_EVERY_S)
-
-
-@dataclass(frozen=True, slots=True)
-class Handle:
-    """A process of another parent, which a later process of the same pid is never taken for."""
-
-    pid: int
-    start_ticks: int
-    """When it was started, as /proc has it."""
-
-    @classmethod
-    def of(cls, pid: int) -> Self:
-        """Return the handle of a child that is not reaped yet."""
-        stat = procfs.process_stat(pid)
-        assert stat is not None, "a child is there until its parent reaps it"
-        return cls(pid, stat.start_ticks)
-
-    @property
-    def lives(self) -> bool:
-        """Whether its parent has not reaped it yet."""
-        stat = procfs.process_stat(self.pid)
-        return stat is not None and stat.start_ticks == self.start_ticks
-
-    def send_signal(self, number: int) -> None:
-        """Send it a signal; nothing when it has ended."""
-        if self.lives:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, number)
-
-    def kill_group(self) -> None:
-        """Kill it and the group that it leads; nothing when it has ended: its parent did that."""
-        if self.lives:
-            kill_group(self.pid)

@@ -8,17 +8,15 @@ import contextlib
 import fcntl
 import ipaddress
 import os
-import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from gputui.process import IS_LINUX
+
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-IS_LINUX = sys.platform != "darwin"
-"""Whether there is /proc; else this is a frontend's machine, on which no cluster runs."""
 IPV4_MAPPED = bytes(10) + b"\xff\xff"
 """What an IPv6 socket's far end begins with that is an IPv4 address. Source: RFC 4291, 2.5.5.2."""
 
@@ -324,6 +322,8 @@ def memory_file(text: str) -> Iterator[str]:
     Source: memfd_create(2).
     """
     if not IS_LINUX:
+        import tempfile
+
         with tempfile.NamedTemporaryFile("w") as file:  # 0600
             file.write(text)
             file.flush()

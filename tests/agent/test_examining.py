@@ -16,7 +16,7 @@ from gputui.agent.worker_process import WorkerProcess
 from gputui.model.examination import ExaminedHost
 from gputui.process import procfs
 from gputui.process.cgroups import Cgroups
-from gputui.process.lifetime import Handle
+from gputui.process.handle import Handle
 from gputui.protocol.agent import Examine, HostExamined, StartWorkers
 from tests.agent.driving import (
     Driver,
