@@ -22,6 +22,7 @@ from gputui.client.head_connection import HeadConnection
 from gputui.errors import GputuiError, HeadError, HostError, UsageError
 from gputui.fleet.deploy import remote
 from gputui.fleet.deploy.start_agent import interpreters_for, starting_python
+from gputui.fleet.ssh.connector import Connector
 from gputui.fleet.stages import Ask, Question, Stages
 from gputui.folders import runtime_folder
 from gputui.model.hosts import parse_hosts
@@ -35,7 +36,7 @@ from gputui.version import __version__
 
 if TYPE_CHECKING:
     from gputui.fleet.session import CommandStream
-    from gputui.fleet.ssh.connector import Connection, Connector
+    from gputui.fleet.ssh.routes import Connection
 
 GREETING = b"gputui-there-1"
 MOST_BYTES = 2**20
@@ -263,8 +264,6 @@ class RemoteHead:
     async def _connected(self) -> "Connection":
         if self._connection is not None and not self.is_cut:
             return self._connection
-        from gputui.fleet.ssh.connector import Connector
-
         await self.close()
         self._connector = self._connector or Connector(self._settings.ssh_config)
         self._connection = await self._connector.connect(self._host, self._stages(), remote.COMMAND)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 
 from gputui.errors import HeadError
 from gputui.fleet.addresses import LOOPBACK
-from gputui.fleet.deploy.start_agent import IMPORTING
+from gputui.fleet.ssh.connector import IMPORTING
 from gputui.folders import scheduler_scratch_folder
 from gputui.model.examination import ExaminedScheduler, parse_dump
 from gputui.model.snapshot import SchedulerState, SchedulerStatus, Severity

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from gputui.fleet.deploy.remote import load_pack
-from gputui.fleet.ssh import connector
+from gputui.fleet.ssh import routes
 from gputui.model.hosts import Host
 from gputui.model.snapshot import HostState as S
 from tests.fleet.conftest import Reaching, own_sshd
@@ -90,7 +90,7 @@ async def test_hosts_that_are_off_hold_up_no_other(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(connector, "HANDSHAKES_AT_ONCE", 1)
+    monkeypatch.setattr(routes, "HANDSHAKES_AT_ONCE", 1)
     config = tmp_path / "config"
     off = "".join(f"Host off{n}\n  HostName 127.0.0.1\n  Port {silent_port}\n" for n in range(3))
     config.write_text(off + openssh_hosts.config.read_text())

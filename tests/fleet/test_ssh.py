@@ -16,8 +16,8 @@ import psutil
 import pytest
 
 from gputui.fleet.ssh import connection as ssh_connection
-from gputui.fleet.ssh import connector
 from gputui.fleet.ssh.connection import ControlMaster
+from gputui.fleet.ssh.connector import Connector
 from gputui.fleet.stages import Stages
 from gputui.model.hosts import Host
 from gputui.model.snapshot import HostState as S
@@ -195,7 +195,7 @@ async def test_a_host_that_connects_to_ports_here_without_end_is_refused_more_th
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         return await reader.read(1), writer
 
-    connections = connector.Connector(str(openssh_hosts.config))
+    connections = Connector(str(openssh_hosts.config))
     stages = Stages("ssh1", 10, ask=nobody)
     connection = await connections.connect(Host("ssh1"), stages, "true")
     async with await asyncio.start_server(hold, "127.0.0.1") as server:

@@ -22,25 +22,21 @@ from tests.clusters import until
 
 BOUND_S = 30
 WATCHED = """
-import asyncio, contextlib, sys
+import asyncio, sys
 from concurrent.futures import ThreadPoolExecutor
-from gputui.fleet.deploy import start_agent
-from gputui.fleet.stages import FleetSettings
+from gputui.fleet.ssh import connector
 from gputui.head.scheduler_process import make_certificate
-from gputui.model.hosts import Host
 
 class Watch:
     def find_spec(self, name, path=None, target=None):
-        locked = start_agent.IMPORTING.locked()
+        locked = connector.IMPORTING.locked()
         if name.split(".")[0] in ("cryptography", "asyncssh") and not locked:
             print(name)
 
 sys.meta_path.insert(0, Watch())
 with ThreadPoolExecutor(1) as alone:  # in turn: any import without the lock is seen
     alone.submit(make_certificate).result()
-opener = start_agent.AgentOpener(FleetSettings("test"))
-with contextlib.suppress(AttributeError):  # once it has imported
-    asyncio.run(opener.connect(Host("gpu-a"), None))
+asyncio.run(connector.Connector()._imported())
 assert "asyncssh" in sys.modules
 """
 

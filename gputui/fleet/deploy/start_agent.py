@@ -10,13 +10,12 @@ import os
 import secrets
 import shlex
 import sys
-import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from gputui.errors import HostError, ProtocolError
 from gputui.fleet import checks, slurm
@@ -31,6 +30,7 @@ from gputui.fleet.session import (
     LocalStream,
     OpenedAgent,
 )
+from gputui.fleet.ssh.connector import Connector
 from gputui.fleet.stages import PATIENT, FleetSettings, Stages
 from gputui.model.hosts import Host
 from gputui.model.snapshot import HostState
@@ -39,17 +39,7 @@ from gputui.process.search_path import own_python
 from gputui.protocol.agent import MARKER
 from gputui.protocol.typed_codec import decode
 
-if TYPE_CHECKING:
-    from gputui.fleet.ssh.connector import Connector
-
 BOOTSTRAP = "gputui bootstrap HOSTS makes one that fits"
-
-IMPORTING = threading.Lock()
-"""Held while asyncssh or cryptography is imported.
-
-Two threads that import parts of cryptography at once, each from its own end, wait for each other
-until Python ends one of them with `_DeadlockError`.
-"""
 
 
 class Opener(Protocol):
@@ -112,8 +102,6 @@ class AgentOpener:
         """
         if host.slurm_job:
             return await slurm.connect(host, stages)
-        with IMPORTING:
-            from gputui.fleet.ssh.connector import Connector
         self._connector = self._connector or Connector(self._settings.ssh_config)
         return await self._connector.connect(host, stages, remote.COMMAND)
 

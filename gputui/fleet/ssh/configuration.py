@@ -25,6 +25,7 @@ from gputui.process.child import ending, run
 SSH_PORT = 22
 FAMILIES = {"inet": socket.AF_INET, "inet6": socket.AF_INET6}
 OFF = ("", "no", "false")
+CONFIGURATION_HINT = "correct it: `ssh -G HOST` shows"
 RENAMED = {
     "kbdinteractiveauthentication": "challengeresponseauthentication",
     "pubkeyacceptedalgorithms": "pubkeyacceptedkeytypes",

@@ -27,7 +27,12 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
 from gputui.errors import HostError
 from gputui.fleet.addresses import is_loopback
-from gputui.fleet.ssh.configuration import SSH_PORT, SshConfiguration, substitute
+from gputui.fleet.ssh.configuration import (
+    CONFIGURATION_HINT,
+    SSH_PORT,
+    SshConfiguration,
+    substitute,
+)
 from gputui.fleet.stages import Question, Stages
 from gputui.process.child import Ended, ending, run
 
@@ -38,7 +43,6 @@ HOST_CERTIFICATE = 2
 BOUND_S = 10.0
 AUTHORITY, REVOKED = "@cert-authority", "@revoked"
 """What may stand before the names of a line: how its key may be used."""
-CONFIGURATION_HINT = "correct it: `ssh -G HOST` shows"
 
 
 @dataclass(frozen=True, slots=True)
