@@ -17,6 +17,9 @@ def main() -> None:
 def _run() -> int:
     role = sys.argv[1] if len(sys.argv) > 1 else ""
     if role == "relay":
+        from gputui.process.lifetime import look_rarely
+
+        look_rarely()
         from gputui.agent.relay import relay
 
         return relay()

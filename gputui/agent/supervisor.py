@@ -34,7 +34,7 @@ from gputui.agent.programs import Programs
 from gputui.agent.workers import Workers
 from gputui.errors import ProtocolError
 from gputui.process.background import RETRY_S, Background, together, within, words
-from gputui.process.lifetime import END_SIGNALS, adopt_orphans, start_problem
+from gputui.process.lifetime import END_SIGNALS, adopt_orphans, look_rarely, start_problem
 from gputui.protocol.agent import (
     AgentEnding,
     ClaimGpus,
@@ -103,6 +103,7 @@ def supervise(
     process at once: a thread that hangs in a file system or a driver would keep it.
     """
     adopt_orphans()
+    look_rarely()
     environ = {**os.environ, **dict(configure.env), "GPUTUI_CLUSTER": configure.cluster_id}
     own_scratch(scratch)
     begin_log(scratch)

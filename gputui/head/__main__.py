@@ -20,7 +20,6 @@ from typing import Any
 
 from gputui.errors import GputuiError, ProtocolError
 from gputui.folders import state_folder, sweep
-from gputui.head.requests import head_of
 from gputui.model.plain_text import safe, safe_lines
 from gputui.model.snapshot import Severity
 from gputui.process.lifetime import END_SIGNALS, dump_no_core, look_rarely, raise_file_limit
@@ -132,14 +131,17 @@ def main() -> int:
     dump_no_core()
     raise_file_limit()
     try:
-        config = decode(io.FileIO(0, closefd=False).readline(), ConfigureHead)
-        return asyncio.run(_run(config))
+        return asyncio.run(_run())
     except GputuiError as error:
         _say(Refused(0, str(error)))
         return int(error.exit_code)
 
 
-async def _run(config: ConfigureHead) -> int:
+async def _run() -> int:
+    look_rarely()
+    from gputui.head.requests import head_of  # most of the start: its garbage is not worth a look
+
+    config = decode(io.FileIO(0, closefd=False).readline(), ConfigureHead)
     head = head_of(config)
     if config.head_cpus and not head.any_local:
         keep_to(config.head_cpus)
