@@ -10,10 +10,10 @@ import os
 import shutil
 import socket
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 from gputui.folders import SCRATCH_PREFIX, locked_file, read_own_file, runtime_folder
+from gputui.model.frozen import frozen
 from gputui.process.procfs import is_locked, own_machine
 from gputui.process.search_path import own_python
 
@@ -33,7 +33,7 @@ def own_command() -> list[str]:
     return [sys.executable, str(PACK)] if PACK else own_python("gputui.agent")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AgentSocket:
     """Where one cluster's agent is on this host: a socket, and a lock next to it."""
 

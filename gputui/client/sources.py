@@ -7,13 +7,13 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from gputui.errors import UsageError
 from gputui.groups import members
+from gputui.model.frozen import frozen
 from gputui.model.hosts import Host, bytes_of, parse_hosts
 from gputui.model.readings import Wanted
 
@@ -23,7 +23,7 @@ QUOTED = re.compile(r'"[^"\n]*"')
 UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HostsInput:
     """The hosts of a cluster and where they came from."""
 

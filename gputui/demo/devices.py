@@ -6,6 +6,7 @@ A GPU's temperature follows its utilisation slowly.
 import random
 from dataclasses import dataclass, replace
 
+from gputui.model.frozen import frozen
 from gputui.model.readings import Claim, DeviceProcess, DeviceReading, Interconnect
 
 CONTEXT_BYTES = 530 * 2**20
@@ -16,7 +17,7 @@ LINK_SHARE = 0.04
 """Of what its NVLinks carry both ways that a busy GPU sends and receives."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Model:
     """A kind of GPU."""
 

@@ -5,11 +5,11 @@ A host fails with the first bad one and shows the warnings; `doctor` shows them 
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 
 from gputui.fleet.stages import FleetSettings, Versions, installed_here
+from gputui.model.frozen import frozen
 from gputui.model.hosts import Host
 from gputui.model.plain_text import many
 from gputui.model.plan import HostCapacity, usual_workers
@@ -53,7 +53,7 @@ class Verdict(StrEnum):
     BAD = "✗"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Finding:
     """One check on one host."""
 

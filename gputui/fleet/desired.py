@@ -7,13 +7,14 @@ from it, and deciding again after its changes came about changes nothing. Pure.
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from gputui.model.frozen import frozen
 from gputui.model.hosts import Host
 from gputui.model.plan import Changes, HostCapacity, WorkerSpec, usual_workers, workers_of
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Desired:
     """The desired workers, as people asked for them."""
 
@@ -64,7 +65,7 @@ def keep(desired: Desired, names: Iterable[str]) -> Desired:
     return replace(desired, kept=desired.kept | names, held_back=desired.held_back - names)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Actual:
     """The actual state that a decision is made from."""
 

@@ -11,13 +11,14 @@ torch.distributed (PyTorch 2.13).
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from gputui.model.frozen import frozen
 from gputui.model.readings import DeviceReading
 from gputui.protocol.programs import Launch, Per, Place, RunPrograms
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Share:
     """A host's part of a program: GPUs, or places on its CPUs."""
 

@@ -11,12 +11,12 @@ import contextlib
 import subprocess
 import time
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
 
 from gputui.errors import ProtocolError
 from gputui.fleet.stages import FleetSettings, Stages
 from gputui.model.bounds import LAST_LINES, Line, Moment, Name
+from gputui.model.frozen import frozen
 from gputui.model.hosts import Host
 from gputui.process.background import together
 from gputui.process.child import Child
@@ -141,7 +141,7 @@ class AgentChannel(TypedChannel[ToAgent, FromAgent]):
         return (*self.banner, *self.stream.stderr_tail)[-LAST_LINES:]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Greeting:
     """What `loader.py` says of a host before the agent starts; hosts may lie."""
 
@@ -155,7 +155,7 @@ class Greeting:
     time: Moment
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OpenedAgent:
     """A channel that has shown its marker, and the addresses of its two ends."""
 

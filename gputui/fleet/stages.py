@@ -8,11 +8,12 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cache
 
 from gputui.agent.packages import installed
 from gputui.errors import HostError
+from gputui.model.frozen import frozen
 from gputui.model.plain_text import safe
 from gputui.model.readings import NOTHING_WANTED, Wanted
 from gputui.model.snapshot import HostState
@@ -32,7 +33,7 @@ def _version(name: str) -> str:
     return dict(installed(names=(name,))).get(name, "")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Versions:
     """The versions that a host must have exactly: pickles and Dask's messages depend on them."""
 
@@ -42,7 +43,7 @@ class Versions:
     distributed: str = field(default_factory=lambda: _version("distributed"))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FleetSettings(Settings):
     """How the hosts of one cluster are reached and watched; times in seconds."""
 
@@ -75,7 +76,7 @@ class FleetSettings(Settings):
     versions: Versions = field(default_factory=lambda: Versions())
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Question:
     """A question for the user while a host is being reached."""
 

@@ -6,9 +6,10 @@ alarm, unless the card takes no power for it.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 
+from gputui.model.frozen import frozen
 from gputui.model.readings import DeviceReading, Owner, recent_xid, seems_to_hang
 from gputui.model.slots import Slot, SlotState
 from gputui.model.snapshot import (
@@ -72,7 +73,7 @@ SERIOUS = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Alarm:
     """A condition that needs attention."""
 

@@ -5,12 +5,12 @@ Frozen values, taken on request; `gputui.model.verdicts` makes sentences of them
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from gputui.model.bounds import Few, Line, Name, Number, Percent, Pid, Some
+from gputui.model.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ThreadStack:
     """One thread of a process."""
 
@@ -27,7 +27,7 @@ class ThreadStack:
     """What it waits for, if nothing of its process ran while it was examined."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fetch:
     """Results on their way from a worker."""
 
@@ -35,7 +35,7 @@ class Fetch:
     results: Number
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Transfers:
     """A worker's transfers, the last part of its answer."""
 
@@ -44,7 +44,7 @@ class Transfers:
     """Tasks that wait for results of others."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ExaminedWorker:
     """A worker's process."""
 
@@ -64,7 +64,7 @@ class ExaminedWorker:
     """How many files it may have open; 0 where that is not known."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ExaminedHost:
     """A host and its workers."""
 
@@ -80,7 +80,7 @@ class ExaminedHost:
     """Far ends of its connections, `10.0.0.7:8786`, that do not answer."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ExaminedScheduler:
     """The scheduler's process; or pid 0."""
 

@@ -9,15 +9,16 @@ import ipaddress
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from difflib import get_close_matches
 from itertools import pairwise
 from typing import Any
 
 from gputui.errors import HostsError, UsageError
+from gputui.model.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Host:
     """One machine, as a line of the hosts file asks for it."""
 

@@ -5,7 +5,7 @@ the change itself come from the same functions.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import isqrt
 
 from gputui.model.bounds import (
@@ -17,11 +17,12 @@ from gputui.model.bounds import (
     SmallNumber,
     Some,
 )
+from gputui.model.frozen import frozen
 from gputui.model.hosts import Host
 from gputui.model.readings import DeviceReading
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HostCapacity:
     """A host's capacity: the devices that its line asks for and that may be used, CPUs, memory."""
 
@@ -30,7 +31,7 @@ class HostCapacity:
     memory_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CpuDivision:
     """How GPU workers and CPU workers of one host divide its CPUs."""
 
@@ -42,7 +43,7 @@ class CpuDivision:
     """The first of these that this CPU worker has."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WorkerSpec:
     """One worker to run: where, on which device, and within what limits."""
 
@@ -59,7 +60,7 @@ class WorkerSpec:
     """Where its host has workers of both kinds."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Changes:
     """The starts and stops that turn the running workers into the desired ones."""
 

@@ -6,7 +6,7 @@ holds some of its memory implies one.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY
 from enum import StrEnum
 
 from gputui.model.bounds import (
@@ -29,6 +29,7 @@ from gputui.model.bounds import (
     Some,
     Watts,
 )
+from gputui.model.frozen import frozen
 from gputui.model.plain_text import safe, span
 
 
@@ -40,7 +41,7 @@ class Owner(StrEnum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Note:
     """The note of a claim or ticket, as its holder wrote it; unchecked."""
 
@@ -57,7 +58,7 @@ class Note:
     """Who it is, on an account that people share."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Claim:
     """A claim on a GPU that is held now; its holder is what the kernel says."""
 
@@ -71,7 +72,7 @@ class Claim:
     """Whether its holder is of the user whose agent reads it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DeviceProcess:
     """A process that holds memory on a GPU."""
 
@@ -84,7 +85,7 @@ class DeviceProcess:
     """When it started, in seconds since the epoch."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Interconnect:
     """A GPU's links to the others and to its host, and their bandwidth each way."""
 
@@ -99,7 +100,7 @@ class Interconnect:
     pcie_bytes_per_s: BytesPerSecond | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DeviceReading:
     """One GPU, or one MIG instance of it, as NVML last read it."""
 
@@ -163,7 +164,7 @@ class DeviceReading:
         return f"{'mig' if self.is_mig else 'gpu'}{self.label}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HostReading:
     """One host as its agent last read it."""
 
@@ -182,10 +183,11 @@ class HostReading:
         return None if received is None or sent is None else received + sent
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ProcessReading:
     """A worker's process as its agent last read it."""
 
+    _: KW_ONLY
     cpu_percent: CpuPercent | None = None
     """Of one CPU: 250 is two and a half CPUs."""
     rss_bytes: Bytes | None = None
@@ -278,7 +280,7 @@ DESKTOP = ("Xorg", "Xwayland", "gnome-shell", "kwin", "plasmashell", "sddm", "gd
 """Programs of a desktop; they claim nothing."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Wanted:
     """How many free GPUs somebody wants, which will do, and how long they wait for them."""
 
@@ -294,7 +296,7 @@ class Wanted:
 NOTHING_WANTED = Wanted()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ticket:
     """Somebody who waits for some of `uuids`."""
 

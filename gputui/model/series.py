@@ -6,10 +6,10 @@ A row has a value for each `Metric`, None where there is no reading. Pure, and w
 
 import math
 from base64 import b64decode
-from dataclasses import dataclass
 from enum import Enum, IntEnum
 
 from gputui.model.bounds import Document, Many, Moment, Name, Number
+from gputui.model.frozen import frozen
 from gputui.model.readings import DeviceReading, HostReading
 from gputui.model.snapshot import WorkerStatus
 
@@ -42,7 +42,7 @@ Row = tuple[float | None, ...]
 NOTHING: Row = (None,) * len(Metric)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HistoryTaken:
     """Earlier readings of a host and what is on it; a screen gets one for each host.
 

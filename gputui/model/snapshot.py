@@ -5,7 +5,6 @@ second; the screen, `ls --json` and the metrics only read it. A reading that is 
 `None`, never 0. Times are seconds since the epoch (UTC); rates are per second.
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from gputui.model.bounds import (
@@ -29,6 +28,7 @@ from gputui.model.bounds import (
     Text,
     WorkerNumber,
 )
+from gputui.model.frozen import frozen
 from gputui.model.readings import UNREAD, DeviceReading, HostReading, ProcessReading
 from gputui.model.usage import Failure, Moved, PrefixUsage, Usage
 
@@ -122,7 +122,7 @@ class RunState(StrEnum):
         return self not in (RunState.STARTING, RunState.RUNNING)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HostStatus:
     """One host: its state, the reason, and what its agent reads."""
 
@@ -155,7 +155,7 @@ class HostStatus:
         return rest.lstrip() if rest.startswith((" ", ":")) else self.reason
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WorkerStatus(ProcessReading):
     """One worker: what the agent and the scheduler know of it, joined by name."""
 
@@ -202,7 +202,7 @@ class WorkerStatus(ProcessReading):
         return None if self.executing is None else self.executing + (self.ready or 0)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TaskGroupStatus:
     """A group of tasks of one kind, as the scheduler counts them."""
 
@@ -237,7 +237,7 @@ class TaskGroupStatus:
         return self.memory + self.released + self.erred + self.forgotten
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SchedulerStatus:
     """The scheduler process and what it counts."""
 
@@ -255,7 +255,7 @@ class SchedulerStatus:
     reason: Document = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunStatus:
     """A run that the head knows, from its start to its end."""
 
@@ -306,7 +306,7 @@ class Severity(StrEnum):
     ERROR = "error"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Event:
     """Something that happened, kept by the head for those who attach later."""
 
@@ -322,7 +322,7 @@ class Event:
     """The `AlarmKind` that is raised or no longer so; "" of anything else."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Session:
     """An attached frontend, and where it is, for other users to see."""
 
@@ -351,7 +351,7 @@ class Session:
         return f"{self.user or self.frontend}{where}" + (f" ({how})" if how else "")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TaskSpan:
     """One task that ran on a worker, for the task stream."""
 
@@ -362,7 +362,7 @@ class TaskSpan:
     erred: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Snapshot:
     """The whole cluster at `taken_at`; `sequence` grows by one with each."""
 

@@ -4,7 +4,7 @@ A figure that nobody could read is None.
 """
 
 import traceback
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 
 from gputui.model.bounds import (
@@ -21,6 +21,7 @@ from gputui.model.bounds import (
     SumOfSeconds,
     WattHours,
 )
+from gputui.model.frozen import frozen
 
 
 class Way(StrEnum):
@@ -50,7 +51,7 @@ class Idle(StrEnum):
     UNKNOWN = "not known"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DeviceUsage:
     """One GPU during a run."""
 
@@ -67,7 +68,7 @@ class DeviceUsage:
     """The longest first."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PrefixUsage:
     """All tasks of one prefix during a run."""
 
@@ -77,7 +78,7 @@ class PrefixUsage:
     transfer_s: SumOfSeconds
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Usage:
     """A run as a whole."""
 
@@ -116,7 +117,7 @@ MOST_SHOWN = 2**14
 """Characters of a message in a snapshot; the record of a run has all of them."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Failure:
     """A failure with its evidence."""
 

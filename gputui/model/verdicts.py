@@ -7,7 +7,6 @@ should is accused of nothing: then the only verdict says what is going on.
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 
 from gputui.model.alarms import RAISED_AFTER_S, AlarmKind
 from gputui.model.examination import (
@@ -16,6 +15,7 @@ from gputui.model.examination import (
     ExaminedWorker,
     ThreadStack,
 )
+from gputui.model.frozen import frozen
 from gputui.model.plain_text import many
 from gputui.model.readings import IDLE_PERCENT, recent_xid
 from gputui.model.snapshot import (
@@ -52,7 +52,7 @@ ANSWER_S = 2.9
 """How long a head may take until it counts as silent."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Verdict:
     """A cause, or the state of a cluster without one."""
 
@@ -62,7 +62,7 @@ class Verdict:
     evidence: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Evidence:
     """All that is known of a cluster."""
 

@@ -10,9 +10,9 @@ whole, so the sums are exact: every library and any cluster find the same result
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from gputui.model.frozen import frozen
 from gputui.presets import (
     RAPIDS_INSTALL,
     Figure,
@@ -34,7 +34,7 @@ AMOUNTS = 1000  # how many there are, from 0
 REGIONS = ("north", "east", "south", "west")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tables:
     """So many rows of orders, and the customers that they are from, in cudf or pandas."""
 

@@ -12,7 +12,7 @@ import difflib
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import date, time, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -22,6 +22,7 @@ from os import PathLike
 from typing import Any
 
 from gputui.errors import PresetError, RunError
+from gputui.model.frozen import frozen
 from gputui.presets.job import Job, Machine, Value
 
 MOST_NUMBERS = 10**13  # of a matrix: 80 TB
@@ -30,7 +31,7 @@ NO_NUMBER = "nothing to draw, no number is finite"
 RAPIDS_INSTALL = "pip install 'gputui[rapids]'; or choose the CPU with the backend numpy"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Parameter:
     """One `-p name=value` of a preset; `cpu_default` is its default on CPUs where that differs."""
 
@@ -179,7 +180,7 @@ def refuse_too_many(preset: str, values: Mapping[str, Any]) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Library:
     """A library that a preset needs on every worker of these backends."""
 
@@ -188,7 +189,7 @@ class Library:
     backends: tuple[str, ...] = ("cupy", "numpy")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Memory:
     """One task's peak of memory, and what to change if that is too much.
 
@@ -200,7 +201,7 @@ class Memory:
     change: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Figure:
     """Data of one picture, drawn in the terminal and as PNG.
 
@@ -272,7 +273,7 @@ def _finite(value: float | None) -> float | None:
     return float(value) if value is not None and math.isfinite(value) else None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Outcome:
     """The result of a preset's function.
 
@@ -330,7 +331,7 @@ def json_text(value: Any, indent: int | None = None) -> str:
     return json.dumps(plain(value), indent=indent, allow_nan=False)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Preset:
     """One computation: its name, its parameters and its function.
 
@@ -387,7 +388,7 @@ class Preset:
         return known[name]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ParsedParameters:
     """The parameters that a preset was given.
 

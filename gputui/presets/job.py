@@ -14,13 +14,14 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from gputui.errors import GputuiError, RunError
+from gputui.model.frozen import frozen
 
 if TYPE_CHECKING:
     import distributed
@@ -39,7 +40,7 @@ class RunCancelledError(RunError):
     """The run was cancelled from another thread or frontend."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunProgress:
     """A run's progress: its stage in a word or two; `total` is 0 as long as it is not known."""
 
@@ -48,7 +49,7 @@ class RunProgress:
     total: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunWorker:
     """One worker of a run, as it describes itself.
 
@@ -69,7 +70,7 @@ class RunWorker:
     versions: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Machine:
     """The workers, as an estimate of memory needs them.
 
@@ -100,7 +101,7 @@ class Machine:
         return max(4 * self.threads, min(steps // length, MOST_TASKS))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Job:
     """A run as its preset sees it.
 

@@ -12,10 +12,10 @@ and a pairwise algorithm for computing sample variances", 1979.
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from gputui.model.frozen import frozen
 from gputui.presets import (
     Figure,
     Job,
@@ -37,7 +37,7 @@ MOST_HELD = 12  # parts as long as a row that a task holds: its tree, and what j
 FETCHED = 2  # a worker's share of one value a row: held, and on its way to be joined
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Part:
     """The reduction of some rows: arrays over the columns, or numbers, each over `count` numbers.
 

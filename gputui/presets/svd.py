@@ -9,10 +9,11 @@ A matrix with more columns than rows is decomposed as the transpose of a tall on
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from gputui.model.frozen import frozen
 from gputui.presets import (
     Figure,
     Job,
@@ -36,7 +37,7 @@ PASSES = 2  # of gram
 FAN_IN = 4  # triangles that one task adds up
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Blocks:
     """Rows of the matrix that one task works on, drawn block by block whenever iterated."""
 
@@ -62,7 +63,7 @@ class Blocks:
         return tuple(stop - start for start, stop in self.ranges)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Decomposition:
     """u · diag(s) · vᵀ; u and vᵀ are None where only singular values were asked for.
 

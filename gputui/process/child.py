@@ -16,10 +16,10 @@ import subprocess
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from tempfile import TemporaryFile
 from typing import IO
 
+from gputui.model.frozen import frozen
 from gputui.process.background import within
 from gputui.process.lifetime import dump_core_as_before
 from gputui.protocol.streams import SocketStream
@@ -177,7 +177,7 @@ class Child:
         self._ended.set()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ended:
     """A command's end, and its output."""
 

@@ -2,9 +2,9 @@
 
 import contextlib
 import os
-from dataclasses import dataclass
 from typing import Self
 
+from gputui.model.frozen import frozen
 from gputui.process import procfs
 from gputui.process.lifetime import kill_group
 
@@ -12,7 +12,7 @@ WORKER_MARK = "GPUTUI_WORKER"
 """Set to a worker's pid in its environment: it marks what its tasks start."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Handle:
     """A process of another parent, which a later process of the same pid is never taken for."""
 

@@ -10,9 +10,9 @@ import ipaddress
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
+from gputui.model.frozen import frozen
 from gputui.process import IS_LINUX
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -21,7 +21,7 @@ IPV4_MAPPED = bytes(10) + b"\xff\xff"
 """What an IPv6 socket's far end begins with that is an IPv4 address. Source: RFC 4291, 2.5.5.2."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CpuTimes:
     """Ticks of all CPUs together since boot."""
 
@@ -29,7 +29,7 @@ class CpuTimes:
     total: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MemoryUse:
     """Memory of the machine, or of a cgroup, in bytes."""
 
@@ -37,7 +37,7 @@ class MemoryUse:
     used_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProcessStat:
     """One process at one moment; `pid` and `start_ticks` together are used only once."""
 
@@ -55,7 +55,7 @@ class ProcessStat:
         return self.state == "T"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Place:
     """The machine and pid namespace of a pid: processes of one place may judge each other's."""
 

@@ -4,7 +4,6 @@ An agent's stream begins with `MARKER`; then the head says `Configure`, and the 
 with its `Facts`.
 """
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from gputui.model.bounds import (
@@ -28,6 +27,7 @@ from gputui.model.bounds import (
     Text,
 )
 from gputui.model.examination import ExaminedHost
+from gputui.model.frozen import frozen
 from gputui.model.plan import WorkerSpec
 from gputui.model.readings import DeviceReading, HostReading, Note, ProcessReading
 from gputui.protocol.programs import (
@@ -44,7 +44,7 @@ MARKER = b"gputui-agent-stream-1"
 """The line that starts an agent's stream; what a login shell prints before it is skipped."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Configure:
     """The first message on every agent channel; a reconnecting head sends it again."""
 
@@ -68,14 +68,14 @@ class Configure:
     """Whether workers are about to be: a forkserver takes a second of CPU to import."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KnowFrontends:
     """Count these processes of this host, and their children, as the cluster's own."""
 
     pids: Many[Pid]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reach(Numbered):
     """Try to open a TCP connection, to the scheduler or another host; answered by `Reached`."""
 
@@ -84,7 +84,7 @@ class Reach(Numbered):
     timeout_s: Seconds
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Listen(Numbered):
     """Open a port for a while, for others to try; answered by `Listening`."""
 
@@ -94,12 +94,12 @@ class Listen(Numbered):
     """The first and the last of those to choose from; () is any."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StopListening:
     """Close the ports that were opened for others to try: somebody else is to listen there."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StandInLine(Numbered):
     """Wait for `gpus` of these, answered by `Claimed`; for none, leave the line."""
 
@@ -110,7 +110,7 @@ class StandInLine(Numbered):
     """0 for after everybody who waits already."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ClaimGpus(Numbered):
     """Claim all of these or none, for as long as the agent lives; answered by `Claimed`."""
 
@@ -120,21 +120,21 @@ class ClaimGpus(Numbered):
     """Release them, and say `ProcessEnded`, when this process of the agent's user has ended."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EndClaims(Numbered):
     """End the processes of the agent's user that do nothing but hold these; as `ClaimGpus`."""
 
     uuids: Devices[Name]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReleaseGpus(Numbered):
     """End claims of this agent; answered as `ClaimGpus`."""
 
     uuids: Devices[Name]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StartWorkers:
     """Start these; one that runs already under that name is left alone."""
 
@@ -149,7 +149,7 @@ class StartWorkers:
     """The address to announce in place of that which they listen on."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StopWorkers:
     """End these for good: asked first, killed by process group after `grace_s`."""
 
@@ -157,31 +157,31 @@ class StopWorkers:
     grace_s: Seconds
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RestartWorkers:
     """Restart these, those in a crash loop included."""
 
     names: Many[Name]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Examine(Numbered):
     """Examine the workers and the host; answered by `HostExamined` within some 2 s."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KeepLease:
     """Keeps the lease of an agent whose telemetry comes, as every message does; never answered."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ping:
     """Keeps the lease of an agent that says nothing; answered by `Pong` with the same number."""
 
     number: Number
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Shutdown:
     """Stop all workers and end, at once; the agent closes the stream when nothing is left."""
 
@@ -215,14 +215,14 @@ ToAgent = (
 """What a head sends."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Pong:
     """The answer to a `Ping`."""
 
     number: Number
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WorkerStarted:
     """A worker's process was forked, now or before a head connected again."""
 
@@ -232,7 +232,7 @@ class WorkerStarted:
     restarts: Restarts
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Facts:
     """A host's facts, sent once, in answer to `Configure`. Versions from metadata, "" if absent."""
 
@@ -260,14 +260,14 @@ class Facts:
     """(limit that will end or throttle the agent, what to set)."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WorkerReading(ProcessReading):
     """An agent's reading of one worker's process."""
 
     name: Name
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Telemetry:
     """Every GPU, the host and each worker, once a second."""
 
@@ -279,7 +279,7 @@ class Telemetry:
     workers: Many[WorkerReading]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reached(Numbered):
     """Whether a port could be reached; `error` is "" when it could."""
 
@@ -288,7 +288,7 @@ class Reached(Numbered):
     """This end of the connection, if it was made."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Listening(Numbered):
     """The port that was opened; 0 with the `error` where none could be."""
 
@@ -298,7 +298,7 @@ class Listening(Numbered):
     """Where, also for an interface."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Claimed(Numbered):
     """The answer to what is asked about claims; one that is not empty says what went wrong."""
 
@@ -311,19 +311,19 @@ class Claimed(Numbered):
     """Of `StandInLine`: the place in line; the lowest comes first."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HostExamined(Numbered):
     """What an agent found on its host."""
 
     host: ExaminedHost
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProcessEnded:
     """A process has ended whose GPUs were claimed for it; they are released."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WorkerReady:
     """A worker registered with the scheduler, or, later, made its CUDA context."""
 
@@ -333,7 +333,7 @@ class WorkerReady:
     """The device that its CUDA context is on; None before there is one."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WorkerExited:
     """A worker's process ended."""
 
@@ -349,14 +349,14 @@ class WorkerExited:
     """Whether it failed five times in a row and waits for `RestartWorkers`."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Trouble:
     """A problem of a host, not of one worker."""
 
     text: Text
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AgentEnding:
     """The agent ends though no head asked it to: why, and the last lines of its log."""
 

@@ -16,13 +16,14 @@ import re
 import shutil
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import Any
 
 from gputui.errors import HeadError, UsageError
 from gputui.folders import locked_file, runtime_folder, scheduler_scratch_folder
 from gputui.model.bounds import LAST_MOMENT
+from gputui.model.frozen import frozen
 from gputui.protocol.codec import hints_of, inward
 from gputui.protocol.shared import RunningCluster
 from gputui.version import __version__
@@ -32,7 +33,7 @@ ROOM_BYTES = 8192
 """The size reserved for a file, so that a full disk does not truncate it later."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ConnectionFile(RunningCluster):
     """A running cluster, as its connection file describes it."""
 

@@ -4,8 +4,6 @@ A worker has two pipes to its agent, for what it prints and for its reports. The
 their reading ends only; the forkserver, of the same user, opens the others in /proc.
 """
 
-from dataclasses import dataclass
-
 from gputui.model.bounds import (
     Cpus,
     ExitStatus,
@@ -20,6 +18,7 @@ from gputui.model.bounds import (
     Text,
 )
 from gputui.model.examination import ThreadStack, Transfers
+from gputui.model.frozen import frozen
 from gputui.model.plan import WorkerSpec
 from gputui.protocol.agent import WorkerReady
 from gputui.protocol.shared import Credentials
@@ -28,7 +27,7 @@ CANNOT_LISTEN = "it cannot listen on "
 """How the last line of a worker begins that could not; another try does not help."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ForkWorker:
     """Fork a worker; answered by `Forked`, and at its end by `ForkEnded`."""
 
@@ -55,7 +54,7 @@ ToForkserver = Credentials | ForkWorker
 """What an agent sends."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Imported:
     """The forkserver has imported what workers need, and takes orders."""
 
@@ -63,7 +62,7 @@ class Imported:
     """Threads of libraries that it then has; forking is safe without any."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Forked:
     """A worker's process was forked."""
 
@@ -73,7 +72,7 @@ class Forked:
     """When, since boot: no later process of this pid has the same."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ForkEnded:
     """A worker's process ended, with this status of `waitpid`."""
 
@@ -81,7 +80,7 @@ class ForkEnded:
     status: ExitStatus
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ForkFailed:
     """A worker's process could not be forked."""
 
@@ -93,7 +92,7 @@ FromForkserver = Imported | Forked | ForkFailed | ForkEnded
 """What a forkserver sends."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WorkerEnding:
     """A worker ends by itself; one that a task ends does not say so."""
 

@@ -8,7 +8,6 @@ carries a number, which its answer has, too: a `Reply`, or `Refused`.
 import json
 import secrets
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -25,6 +24,7 @@ from gputui.model.bounds import (
     SmallNumber,
 )
 from gputui.model.examination import ExaminedHost, ExaminedScheduler
+from gputui.model.frozen import frozen
 from gputui.model.series import HistoryTaken
 from gputui.model.snapshot import Event, HostStatus, RunStatus, Session, Snapshot, WorkerStatus
 from gputui.protocol import VERSION
@@ -48,7 +48,7 @@ from gputui.protocol.shared import (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Attach:
     """A frontend's first message; answered by `Attached`."""
 
@@ -60,14 +60,14 @@ class Attach:
     """Whether to compress what follows `Attached`."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AwaitWorkers(Numbered):
     """Answer with `Settled` once this many workers are up (None: all wanted), or no more will."""
 
     workers: SignedNumber | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Scale(Numbered):
     """Want this many workers; None is as many as the hosts give."""
 
@@ -76,7 +76,7 @@ class Scale(Numbered):
     """Answer with `Previewed` and change nothing."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RetireWorkers(Numbered):
     """Retire these workers by name, moving what they hold first."""
 
@@ -84,7 +84,7 @@ class RetireWorkers(Numbered):
     preview: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AddWorkers(Numbered):
     """Start workers on these devices (`host:gpu0` names) that have none."""
 
@@ -92,14 +92,14 @@ class AddWorkers(Numbered):
     preview: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Restart(Numbered):
     """Restart workers by name, those of a host by the host's name, or all with none named."""
 
     names: Fleet[Name]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ChangeHosts(Numbered):
     """Add the hosts of this hosts text, and remove those named."""
 
@@ -108,7 +108,7 @@ class ChangeHosts(Numbered):
     preview: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RetryHosts(Numbered):
     """Try failed hosts again; all of them with none named."""
 
@@ -126,7 +126,7 @@ def new_run_id(preset: str) -> str:
     return f"{time.strftime('%Y%m%d-%H%M%S')}-{name}-{secrets.token_hex(2)}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StartRun(Numbered):
     """Start a preset as a headless command attached to this cluster."""
 
@@ -137,14 +137,14 @@ class StartRun(Numbered):
     """Its folder, where the head's machine has that; else it is in the home folder."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CancelRun(Numbered):
     """Cancel a run of any frontend."""
 
     id: Name
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReportRun:
     """A `--run` reports its run; the head keeps and shows it."""
 
@@ -158,7 +158,7 @@ class ReportRun:
         return self.run.id
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Answer:
     """A user's answer to `Asked`; None for no."""
 
@@ -166,22 +166,22 @@ class Answer:
     text: Document | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KeepWatching(Numbered):
     """Have a cluster without workers outlive its last screen, as one with workers does."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Examine(Numbered):
     """Have every agent examine its workers; answered by `Examined` within 3 s."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReadMetrics(Numbered):
     """Answer with the metrics as text, in `Done`."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Stop(Numbered):
     """Stop the cluster; the head closes the channel when everything is gone."""
 
@@ -208,7 +208,7 @@ FromFrontend = Request | Attach | ReportRun | FollowLogs | Answer | ToProgram | 
 """What a frontend sends."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Attached(RunningCluster):
     """The first message to a frontend: the cluster, and the credentials for `Client`.
 
@@ -228,7 +228,7 @@ class Attached(RunningCluster):
     """Those that a Dask client must have in the same version, each with its version."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SchedulerReady:
     """The scheduler listens at this address; sent when it starts and when it was replaced."""
 
@@ -237,7 +237,7 @@ class SchedulerReady:
     """As that of `Attached`."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SnapshotTaken:
     """The cluster at this moment; sent once a second, and at once when a state changes."""
 
@@ -246,14 +246,14 @@ class SnapshotTaken:
     snapshot: Snapshot
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EventHappened:
     """One event; after `Attached` those kept come first."""
 
     event: Event
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Asked:
     """A question for a user: a host key, a password, a passphrase."""
 
@@ -267,7 +267,7 @@ class Asked:
     """Another frontend answered, or it no longer matters."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Previewed(Numbered):
     """A change's effect, before it is made."""
 
@@ -278,7 +278,7 @@ class Previewed(Numbered):
     """What is moved, what is lost, and what is impossible."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Settled(Numbered):
     """The workers that are up, and what failed: hosts, and workers in a crash loop."""
 
@@ -293,21 +293,21 @@ class Settled(Numbered):
     """Why there are too few free GPUs, where it takes only those."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Done(Numbered):
     """A request was carried out; `text` describes the outcome."""
 
     text: Document = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Cancelled:
     """The run that this frontend reports was cancelled."""
 
     id: Name
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Stopping:
     """The cluster begins to end, and why; what runs on it need not be waited for."""
 
@@ -315,7 +315,7 @@ class Stopping:
     failed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Stopped:
     """The cluster has ended; nothing is left of it. The last message."""
 
@@ -323,7 +323,7 @@ class Stopped:
     failed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Examined(Numbered):
     """What was found; hosts whose agents did not answer in time are missing."""
 

@@ -8,7 +8,6 @@ is sent again to a head that connects again.
 import shlex
 from base64 import b64decode, b64encode
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
 
@@ -27,6 +26,7 @@ from gputui.model.bounds import (
     SmallNumber,
     Text,
 )
+from gputui.model.frozen import frozen
 from gputui.model.readings import Wanted
 from gputui.protocol.shared import Delivery, Numbered
 
@@ -49,7 +49,7 @@ class Per(StrEnum):
     """One, with all its GPUs on one host."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Launch:
     """How to start a process."""
 
@@ -66,7 +66,7 @@ class Launch:
     columns: SmallNumber = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunPrograms(Numbered):
     """Start a program on GPUs that are free, all its processes or none; answered by `Placed`.
 
@@ -86,7 +86,7 @@ class RunPrograms(Numbered):
     """Whether CUDA_VISIBLE_DEVICES names UUIDs where indices would do."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Place:
     """Where a process of a program runs, and on what."""
 
@@ -97,14 +97,14 @@ class Place:
     uuids: Devices[Name]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Placed(Numbered):
     """A program has started, all its processes, in the order of their ranks."""
 
     places: Many[Place]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EndRun:
     """End all processes of a run: SIGTERM first, SIGKILL after the grace."""
 
@@ -112,7 +112,7 @@ class EndRun:
     grace_s: Seconds
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProgramWaits:
     """Why a program has not started yet."""
 
@@ -121,7 +121,7 @@ class ProgramWaits:
     why: Text
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SendFolder(Numbered):
     """Keep a piece of a packed folder for a run, which begins at this byte; none unpacks it.
 
@@ -134,14 +134,14 @@ class SendFolder(Numbered):
     """In base64."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FolderTaken(Numbered):
     """The piece was kept, or the whole unpacked, unless for an error."""
 
     error: Text = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StartProgram:
     """Start a program; one that runs already under this name is left alone."""
 
@@ -153,7 +153,7 @@ class StartProgram:
     """Of it with all that it started; 0 for none."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProgramInput:
     """Bytes for a program's stdin, which begin at this one; none for its end."""
 
@@ -163,7 +163,7 @@ class ProgramInput:
     """In base64."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BytesTaken:
     """All output of a program, or all input for it, before this byte was taken."""
 
@@ -171,7 +171,7 @@ class BytesTaken:
     end: Number
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SignalProgram:
     """Send a signal to a program and its process group."""
 
@@ -179,7 +179,7 @@ class SignalProgram:
     signal: SmallNumber
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ResizeTerminal:
     """Change the size of a program's terminal."""
 
@@ -188,7 +188,7 @@ class ResizeTerminal:
     columns: SmallNumber
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EndPrograms:
     """End these and all that they started: SIGTERM first, SIGKILL after the grace."""
 
@@ -200,7 +200,7 @@ ToProgram = ProgramInput | BytesTaken | SignalProgram | ResizeTerminal
 """What a frontend sends to a program, through its head."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProgramStarted:
     """A program has a process."""
 
@@ -208,7 +208,7 @@ class ProgramStarted:
     pid: Pid
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProgramOutput:
     """Bytes that a program wrote, which begin at this one of all that it wrote."""
 
@@ -220,7 +220,7 @@ class ProgramOutput:
     """Whether it wrote them to stderr."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProgramExited:
     """A program has ended, and all that it started; its output came before."""
 

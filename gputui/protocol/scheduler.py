@@ -1,6 +1,5 @@
 """Head ↔ its child, the scheduler: what it counts, and what only it can do to its workers."""
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from gputui.model.bounds import (
@@ -16,12 +15,13 @@ from gputui.model.bounds import (
     Some,
     WorkerNumber,
 )
+from gputui.model.frozen import frozen
 from gputui.model.snapshot import TaskGroupStatus, TaskSpan
 from gputui.model.usage import Moved, PrefixUsage
 from gputui.protocol.shared import Credentials, Delivery, Numbered
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ConfigureScheduler:
     """The scheduler's first line on stdin."""
 
@@ -36,14 +36,14 @@ class ConfigureScheduler:
     """Where to serve Dask's dashboard on the loopback address; None for no HTTP server at all."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Retire(Numbered):
     """Move what these workers hold elsewhere, then forget them; answered by `Retired`."""
 
     names: Fleet[Name]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Remove:
     """Forget these workers at once, so that their names are free."""
 
@@ -51,7 +51,7 @@ class Remove:
     reason: Document
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StopScheduler:
     """Close the scheduler and end."""
 
@@ -60,7 +60,7 @@ ToScheduler = ConfigureScheduler | Retire | Remove | StopScheduler
 """What a head sends."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SchedulerStarted:
     """The scheduler listens."""
 
@@ -68,7 +68,7 @@ class SchedulerStarted:
     dashboard: Name = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WorkerCounts:
     """The scheduler's counts for one worker."""
 
@@ -92,7 +92,7 @@ class WorkerCounts:
     """What came to it from others since it started."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Counts:
     """The scheduler's counts, once a second unless its loop is busy."""
 
@@ -107,7 +107,7 @@ class Counts:
     prefixes: Some[PrefixUsage] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Retired(Numbered):
     """The named workers that moved their results and ended; the others could not."""
 
@@ -115,14 +115,14 @@ class Retired(Numbered):
     error: Document = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RetiredByClient:
     """A Dask client retired these workers; they are no longer desired."""
 
     names: Fleet[Name]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ClosedWhenIdle:
     """It was idle for as long as Dask's setting allows, and closes."""
 

@@ -4,7 +4,7 @@ Each class of message says how; one without a `delivery` of its own is state.
 """
 
 import signal
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum, auto
 from typing import ClassVar
 
@@ -17,6 +17,7 @@ from gputui.model.bounds import (
     Number,
     Pid,
 )
+from gputui.model.frozen import frozen
 from gputui.model.plain_text import many
 
 ASK_SIGNAL = signal.SIGRTMIN + 12
@@ -36,14 +37,14 @@ class Delivery(Enum):
     """Past a bound the oldest are left out, and counted in the next of the same worker."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Numbered:
     """A request, or its answer, which has the same number; its sender fills it in."""
 
     request: Number
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Credentials:
     """What joins a cluster: TLS material (PEM text), and Dask's configuration (JSON)."""
 
@@ -52,7 +53,7 @@ class Credentials:
     dask_config_json: Document
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunningCluster:
     """What a cluster says of itself, in its connection file and to frontends."""
 
@@ -67,7 +68,7 @@ class RunningCluster:
     """`tls://host:port` of the scheduler, "" before it listens."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LogLines:
     """Lines that workers printed, oldest first: from an agent, then to a frontend."""
 
@@ -88,14 +89,14 @@ class LogLines:
         return (said,) if self.dropped else ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FollowLogs:
     """Send `LogLines`, an agent those that its workers printed last first; or stop."""
 
     on: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Refused(Numbered):
     """A request was not carried out, or (request 0) the frontend is turned away."""
 

@@ -3,7 +3,7 @@
 The users' settings are one value, which heads and fleets take whole; `gputui.settings` reads it.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import KW_ONLY, fields
 from typing import Any
 
 from gputui.model.bounds import (
@@ -16,14 +16,16 @@ from gputui.model.bounds import (
     Seconds,
     WorkerNumber,
 )
+from gputui.model.frozen import frozen
 from gputui.model.readings import NOTHING_WANTED, Wanted
 from gputui.protocol.shared import Refused
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Settings:
     """Every setting of a cluster, with its default; times in seconds."""
 
+    _: KW_ONLY
     lease_s: Seconds = 10.0
     """`lease`: how long workers live without a message of the head."""
     stage_timeout_s: Seconds = 10.0
@@ -55,7 +57,7 @@ class Settings:
         return {field.name: getattr(self, field.name) for field in fields(Settings)}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ConfigureHead(Settings):
     """The head's first line on stdin; it answers with one line on stdout, `Opened` or `Refused`."""
 
@@ -91,12 +93,12 @@ class ConfigureHead(Settings):
     """The starter's own Dask settings, `dask_settings.given_json`: they hold over gputui's."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Keep:
     """The starter's last line: the cluster does not end with it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Opened:
     """The head's server is open at this socket."""
 

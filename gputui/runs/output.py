@@ -10,11 +10,11 @@ import os
 import secrets
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gputui.errors import RunError, UsageError
+from gputui.model.frozen import frozen
 from gputui.presets import BUILT_IN, Figure, Preset, to_host
 from gputui.presets.definition import NO_NUMBER
 
@@ -27,7 +27,7 @@ TERMINAL = "-"
 """`--figure -`: draw it in the terminal."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Output:
     """The files that were asked for."""
 

@@ -16,12 +16,13 @@ import shutil
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import Any, TypedDict
 
 from gputui.errors import UsageError
 from gputui.folders import runs_dir, write_whole
+from gputui.model.frozen import frozen
 from gputui.model.snapshot import RunState, RunStatus
 from gputui.model.usage import Failure, Usage
 from gputui.presets.definition import json_text
@@ -75,7 +76,7 @@ def is_script(name: str) -> bool:
     return name.endswith(".py") and not is_program(name)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunRecord:
     """One run, as far as it went."""
 

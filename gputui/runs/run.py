@@ -12,13 +12,14 @@ import os
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from gputui.client.head_connection import HeadConnection
 from gputui.client.start import check_enough, failures, workers_up
 from gputui.errors import GputuiError, HeadError, RunError, StoppedError
+from gputui.model.frozen import frozen
 from gputui.model.plain_text import many, safe_lines
 from gputui.model.snapshot import Event, RunState, Snapshot
 from gputui.presets import RunCancelledError, RunProgress, located
@@ -62,7 +63,7 @@ OpenCluster = Callable[[], Awaitable[HeadConnection]]
 """Attaches to a cluster, started or found."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunRequest:
     """A preset or a script with its parameters, and its requirements of a cluster."""
 

@@ -6,9 +6,9 @@ Chrome trace, which Perfetto opens: https://ui.perfetto.dev. Pure.
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from gputui.model.frozen import frozen
 from gputui.model.snapshot import RunStatus
 
 VERSION = 1
@@ -20,7 +20,7 @@ Span = tuple[int, int, float, float, bool]
 """A task: the numbers of its worker and prefix, when it began, its seconds, whether it failed."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DeviceTelemetry:
     """One GPU of a run."""
 
@@ -35,7 +35,7 @@ class DeviceTelemetry:
     power_limit_w: float | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Telemetry:
     """The rows and spans of a run, as its file has them."""
 

@@ -5,15 +5,17 @@ entries that no longer exist.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 import msgspec
 
+from gputui.model.frozen import frozen
+
 DEMO_FILE = "demo.json"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Preferences:
     """The choices; "" and () leave it to the screen."""
 

@@ -13,6 +13,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, TypeVar
 
 from gputui.model.alarms import AlarmKind, Alarms
+from gputui.model.frozen import frozen
 from gputui.model.readings import DeviceReading, HostReading
 from gputui.model.series import MB, Row, of_device, of_host, of_worker, percent
 from gputui.model.slots import Slot, on_gpus, slots_of
@@ -46,7 +47,7 @@ FLEET = ""
 """The fleet's key in the histories; its power is in percent of what it may draw."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Total:
     """All GPUs together at one moment, or hosts without any; None is not known."""
 

@@ -10,7 +10,6 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from gputui.errors import GputuiError, HostError, UsageError
@@ -18,6 +17,7 @@ from gputui.fleet.deploy import remote
 from gputui.fleet.deploy.start_agent import AgentOpener, starting_python
 from gputui.fleet.session import AgentChannel
 from gputui.fleet.stages import Ask, FleetSettings, Stages, installed_here
+from gputui.model.frozen import frozen
 from gputui.model.hosts import Host
 from gputui.model.plain_text import many
 
@@ -35,7 +35,7 @@ Tell = Callable[[str, str], None]
 """Takes a host's name and a line of progress."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PackageSource:
     """The source of the packages."""
 

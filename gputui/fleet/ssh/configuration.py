@@ -20,6 +20,7 @@ from itertools import chain
 
 from gputui.errors import UsageError
 from gputui.fleet.addresses import bracketed
+from gputui.model.frozen import frozen
 from gputui.process.child import ending, run
 
 SSH_PORT = 22
@@ -33,7 +34,7 @@ RENAMED = {
 """Option → its name in OpenSSH before 8.7."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Here:
     """This user and machine, to which tokens and paths of a configuration refer."""
 
@@ -227,7 +228,7 @@ def _separate(text: str, is_there: Callable[[str], bool]) -> Iterator[str]:
         del words[:count]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Destination:
     """A destination, as ssh takes it: `ssh [-F file] [-J jumps] [-l user] [-p port] name`."""
 

@@ -18,7 +18,6 @@ import sys
 import tempfile
 from collections import deque
 from collections.abc import AsyncIterator, Collection
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -30,6 +29,7 @@ from gputui.fleet.addresses import LOOPBACK, bracketed
 from gputui.fleet.session import EXIT_S, READ_BYTES, LocalStream
 from gputui.fleet.stages import Question, Stages
 from gputui.model.bounds import LAST_LINE_CHARS, LAST_LINES
+from gputui.model.frozen import frozen
 from gputui.model.plain_text import cut
 from gputui.process.background import Background, within, words
 from gputui.process.child import Child, run
@@ -59,7 +59,7 @@ sys.exit(not answer)
 """
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Proxy:
     """A running ProxyCommand."""
 

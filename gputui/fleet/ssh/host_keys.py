@@ -17,7 +17,6 @@ import secrets
 import shlex
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
 
@@ -34,6 +33,7 @@ from gputui.fleet.ssh.configuration import (
     substitute,
 )
 from gputui.fleet.stages import Question, Stages
+from gputui.model.frozen import frozen
 from gputui.process.child import Ended, ending, run
 
 logger = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ AUTHORITY, REVOKED = "@cert-authority", "@revoked"
 """What may stand before the names of a line: how its key may be used."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Entry:
     """A key that a line has for a server."""
 
@@ -135,7 +135,7 @@ class Verdict(Enum):
     REVOKED = auto()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Shown:
     """A server's key, and its certificate if it has one."""
 

@@ -11,7 +11,7 @@ import os
 import shutil
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from gputui.fleet.ssh.configuration import SshConfiguration
 from gputui.fleet.ssh.connection import Proxy
 from gputui.fleet.ssh.host_keys import HostKeys, Shown
 from gputui.fleet.stages import PATIENT, Question, Stages
+from gputui.model.frozen import frozen
 from gputui.process.background import Shared
 from gputui.process.child import run
 
@@ -36,7 +37,7 @@ AGENT_S = 60.0
 """How long ssh-agent may take: it may wait for a person who unlocks it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KeyFile:
     """An IdentityFile."""
 

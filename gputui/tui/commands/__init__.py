@@ -6,11 +6,13 @@ for a view's command, with that view, and with the typed argument if it has a `u
 
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
 
 from textual.keys import format_key
+
+from gputui.model.frozen import frozen
 
 PAST = "this is the past; esc goes back to now"
 
@@ -21,7 +23,7 @@ Suggest = Callable[[Any, list[str]], Iterable[str]]
 is incomplete."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Command:
     """Something that a person can ask of the screen."""
 

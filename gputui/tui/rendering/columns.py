@@ -6,10 +6,10 @@ room, and one column takes the rest.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from gputui.errors import HeadError
+from gputui.model.frozen import frozen
 from gputui.tui.filter import no_such
 from gputui.tui.rendering import Line, Part, fitted
 
@@ -22,7 +22,7 @@ SortValue = float | str | None
 Cell = Callable[[Value, int], Line]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Column(Generic[Value]):
     """One column."""
 

@@ -5,10 +5,10 @@ graphs are as many side by side as leave room for what is below them.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
 from gputui.model import series
+from gputui.model.frozen import frozen
 from gputui.model.readings import DeviceProcess, DeviceReading, Owner, claim_text
 from gputui.model.series import Span
 from gputui.model.slots import Slot, wrong_device
@@ -41,7 +41,7 @@ TIME_CELLS = 9
 """Before a line of a log."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Graph:
     """A history as it is drawn: up to 100 of its unit, or to a top of its own."""
 

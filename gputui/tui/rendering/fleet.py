@@ -9,7 +9,7 @@ clearly come back, so that the list is still when nothing changes.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from functools import partial
 from statistics import median
@@ -19,6 +19,7 @@ from rich.cells import cell_len
 
 from gputui.model import series
 from gputui.model.alarms import SERIOUS, AlarmKind
+from gputui.model.frozen import frozen
 from gputui.model.readings import Owner, is_free, users
 from gputui.model.slots import PLACES, Slot, SlotState
 from gputui.model.snapshot import HostState, HostStatus
@@ -80,7 +81,7 @@ class Zoom(StrEnum):
     HEAT = "heat"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Look:
     """What rows and cells are drawn from, apart from hosts and slots."""
 

@@ -8,12 +8,12 @@ alone.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
 from gputui.model import series
 from gputui.model.alarms import MEMORY_FULL
+from gputui.model.frozen import frozen
 from gputui.model.slots import Slot, SlotState, state_of_worker
 from gputui.model.snapshot import HostState, HostStatus, WorkerState, WorkerStatus
 from gputui.tui.rendering import Line, Part, fitted, gauge
@@ -38,7 +38,7 @@ def _power(drawn: Number, limit: Number, width: int) -> str:
     return fmt.MISSING if drawn is None and not of else f"{fmt.number(drawn)}{of}W"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Metric:
     """One reading of a slot or host; of several slots, their sum unless `over` says another."""
 

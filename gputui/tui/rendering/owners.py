@@ -5,8 +5,8 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
+from gputui.model.frozen import frozen
 from gputui.model.readings import (
     DeviceReading,
     claim_text,
@@ -50,7 +50,7 @@ def owner_line(device: DeviceReading, now: float) -> Line:
     return [("user   ", "dim"), (text, role or "title"), (more, "dim")]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GpuSum:
     """What one user has on all hosts, or one host has."""
 

@@ -6,9 +6,9 @@ run, from the present rate of all groups.
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from statistics import fmean
 
+from gputui.model.frozen import frozen
 from gputui.model.series import Metric
 from gputui.model.snapshot import (
     RunState,
@@ -186,7 +186,7 @@ MARKS = {
 TRACEBACK_LINES = 14
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunRow:
     """A run as it is at one moment."""
 

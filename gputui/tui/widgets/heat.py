@@ -5,12 +5,12 @@ host. Pure but for the widget.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from textual import events
 from textual.binding import Binding, BindingType
 
+from gputui.model.frozen import frozen
 from gputui.tui.rendering import Line, Part, fitted, whole_fields
 from gputui.tui.rendering import format as fmt
 from gputui.tui.widgets import Pane, Table
@@ -19,7 +19,7 @@ Block = tuple[str, Sequence[str]]
 """A host's name, and the keys of its cells."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Arrangement:
     """The places of the cells: lines of blocks, each after its label, or the line after a range."""
 

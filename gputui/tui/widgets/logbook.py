@@ -2,10 +2,10 @@
 
 import re
 from collections import deque
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from gputui.model.frozen import frozen
 from gputui.model.plain_text import safe
 from gputui.model.snapshot import Severity
 
@@ -18,7 +18,7 @@ LONGEST_LINE = 4_000
 """Characters of a line that are kept; more of one cannot be read on a screen."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LogLine:
     """One line that a worker printed."""
 

@@ -25,6 +25,7 @@ from distributed.sizeof import safe_sizeof
 
 from gputui.engine.overrides import overriding
 from gputui.engine.tls import guard_ports
+from gputui.model.frozen import frozen
 from gputui.model.usage import Way
 from gputui.process.background import Background
 from gputui.worker.transfers.cuda_ipc import (
@@ -44,7 +45,7 @@ ANSWER_S, AGAIN_S = 10.0, 0.2
 _threads = ThreadPoolExecutor(THREADS, "gputui-transfers")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AsBytes:
     """The answer of a reader that cannot put together a value that was lent."""
 
@@ -52,7 +53,7 @@ class AsBytes:
     """Whether it may be lent device memory again."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Lent:
     """Sent in the place of a value that is lent."""
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from gputui.model.frozen import frozen
 from gputui.model.usage import Way
 from gputui.worker.cuda import Driver, driver
 from gputui.worker.transfers.loans import Location, Page, Ticket, check_held, moved, say_once
@@ -28,7 +29,7 @@ NOT_KEPT_FROM_BYTES = 2**24
 longer."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reader:
     """A worker that values are lent to, and that may have memory of this one mapped."""
 
@@ -121,7 +122,7 @@ class NoMappingError(OSError):
     """This process cannot map what another one on its host has lent."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MappedBytes:
     """Bytes on an owner's device, as a reader finds them."""
 

@@ -15,18 +15,18 @@ import contextlib
 import os
 import struct
 import threading
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
+from gputui.model.frozen import frozen
 from gputui.model.usage import Way
 
 WORD = struct.Struct("=Q")
 PAGE_BYTES = 2**16
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Location:
     """One worker's process."""
 
@@ -121,7 +121,7 @@ class NotHeldError(OSError):
     """The owner released the loan before the copy was finished."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ticket:
     """Names one loan to its reader."""
 

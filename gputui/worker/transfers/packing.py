@@ -19,7 +19,6 @@ import mmap
 import os
 import pickle
 import weakref
-from dataclasses import dataclass
 from typing import Any
 
 import cloudpickle
@@ -27,6 +26,7 @@ import numpy as np
 from dask.sizeof import sizeof
 
 from gputui.engine.wire import buffer_on_host, on_device, on_host
+from gputui.model.frozen import frozen
 from gputui.model.usage import Way
 from gputui.worker.cuda import driver
 from gputui.worker.transfers.cuda_ipc import DEVICE_FROM_BYTES, Loan, MappedBytes, mappings
@@ -45,7 +45,7 @@ _libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *(ctypes.c_int,) * 3, c
 _libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SharedBuffer:
     """A host buffer in a memory file of its owner's."""
 
