@@ -21,7 +21,7 @@ from gputui.client.start import check_enough, failures, workers_up
 from gputui.errors import GputuiError, HeadError, RunError, StoppedError
 from gputui.model.frozen import frozen
 from gputui.model.plain_text import many, safe_lines
-from gputui.model.snapshot import Event, RunState, Snapshot
+from gputui.model.snapshot import AWAY, Event, RunState, Snapshot
 from gputui.presets import RunCancelledError, RunProgress, located
 from gputui.presets.definition import json_text
 from gputui.protocol.frontend import (
@@ -307,7 +307,9 @@ class OngoingRun:
                 continue
             settled = await self.connection.request(AwaitWorkers(0, 1))
             if not settled.workers:
-                raise RunError("\n  ".join(["no worker is left", *failures(settled)]))
+                hosts = self.snapshot.hosts if self.snapshot else ()
+                away = [f"{host.name}: {host.reason}" for host in hosts if host.state in AWAY]
+                raise RunError("\n  ".join(["no worker is left", *away, *failures(settled)]))
 
     def _take(self, message: ToFrontend) -> None:
         match message:
