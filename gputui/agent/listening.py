@@ -61,9 +61,11 @@ class OpenPorts:
 async def _listen(address: str, ports: tuple[int, ...]) -> asyncio.Server:
     """Listen on the last port that is free: workers take the first. Raises OSError."""
     first, last = ports or (0, 0)
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
     for port in range(last, first - 1, -1):
-        try:
-            return await asyncio.start_server(_answer, address, port)
+        try:  # bound here: from Python 3.13 on asyncio does not say why it cannot be
+            bound = socket.create_server((address, port), family=family)
+            return await asyncio.start_server(_answer, sock=bound)
         except OSError as problem:
             if problem.errno != errno.EADDRINUSE:
                 raise
