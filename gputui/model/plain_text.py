@@ -7,6 +7,7 @@ import math
 import unicodedata
 from collections.abc import Collection, Sequence
 from functools import lru_cache
+from itertools import starmap
 
 MISSING = "–"
 UNITS = "BKMGTPE"
@@ -46,12 +47,18 @@ def aligned(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[
 
     Those whose numbers are in `right` are aligned to the right; the last one may be of any width.
 
-    >>> aligned([["host", "GPUs", "claim"], ["gpu-a", "8", "–"]], right=[1])
-    ['host   GPUs  claim', 'gpu-a     8  –']
+    >>> aligned([["host", "GPUs", "claim"], ["gpu-a", "8", "–"], ["机器", "8", "–"]], right=[1])
+    ['host   GPUs  claim', 'gpu-a     8  –', '机器      8  –']
     """
-    widths = [*[max(map(len, column)) for column in zip(*rows, strict=True)][:-1], 0]
-    sides = [f"{'>' if number in right else '<'}{width}" for number, width in enumerate(widths)]
-    return [safe("  ".join(map(format, row, sides)).rstrip()) for row in rows]
+    from rich.cells import cell_len  # agents, which print no table, have the standard library only
+
+    widths = [*[max(map(cell_len, column)) for column in zip(*rows, strict=True)][:-1], 0]
+
+    def padded(number: int, text: str) -> str:
+        blanks = " " * (widths[number] - cell_len(text))
+        return blanks + text if number in right else text + blanks
+
+    return [safe("  ".join(starmap(padded, enumerate(row))).rstrip()) for row in rows]
 
 
 @lru_cache(4_096)
