@@ -7,6 +7,9 @@ goes through SSH where they do, too: so it takes none down that start with it.
 """
 
 import asyncio
+import errno
+import os
+import time
 from collections.abc import Collection, Mapping
 from itertools import islice
 
@@ -30,6 +33,8 @@ from gputui.protocol.streams import try_port
 
 CONNECT_S = 4.0
 """How long a connection may take."""
+LOOK_S = 0.1
+"""How often a scheduler that is being started again is looked for."""
 ANSWER_S = 8.0
 """How long an agent may take to open or try a port; a slower one is judged by its own silence."""
 MOST_OTHERS = 31
@@ -114,7 +119,7 @@ class Ways:
         why = f"{host.far_address or host.name} cannot reach the scheduler at {there}"
         order = Reach(0, host.scheduler_host, scheduler_port, stages.timeout_s * 0.8)
         async with stages.enter(HostState.CHECKING, f"{why}: no answer", checks.PORT_HINT):
-            reached = await session.ask(order)
+            reached = await _scheduler_reached(session, order, stages.timeout_s / 2)
         if reached.error:
             return stages.error(f"{why}: {reached.error}", checks.PORT_HINT)
         if host.listen_address:
@@ -200,6 +205,17 @@ class Ways:
             if other.state is not HostState.FAILED and not is_loopback(other.listen_address)
         )
         return list(islice(found, MOST_OTHERS - len(tried)))
+
+
+async def _scheduler_reached(session: AgentSession, order: Reach, bound_s: float) -> Reached:
+    """Have an agent try the scheduler; one that is being started again is waited for."""
+    reached: Reached = await session.ask(order)
+    if reached.error == os.strerror(errno.ECONNREFUSED):
+        until = time.monotonic() + bound_s
+        while (await try_port(LOOPBACK, order.port, CONNECT_S))[0] and time.monotonic() < until:
+            await asyncio.sleep(LOOK_S)
+        reached = await session.ask(order)
+    return reached
 
 
 def _is_here(host: FleetHost) -> bool:

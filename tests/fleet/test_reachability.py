@@ -22,7 +22,7 @@ from gputui.model.snapshot import HostState, HostStatus
 from tests.fleet.conftest import nobody
 from tests.fleet.simulated import Head
 from tests.processes import nothing_left
-from tests.sshd import Namespaces, SshHost
+from tests.sshd import Namespaces, SshHost, free_port
 
 NAMED_S = 10
 IP_FORWARD = "/proc/sys/net/ipv4/ip_forward"
@@ -92,6 +92,28 @@ async def test_a_host_whose_workers_this_machine_cannot_reach_is_named_with_both
             reason = found[shut.name].reason
             assert f"the workers of {shut.name} at {shut.address}: no answer" in reason
             assert namespace_hosts.head_address in reason or open_.address in reason
+
+
+async def test_a_host_waits_for_a_scheduler_that_is_being_started_again(
+    namespace_hosts: Namespaces,
+) -> None:
+    settings = FleetSettings(f"test-{os.urandom(6).hex()}", ssh_config=str(namespace_hosts.config))
+    fleet = Fleet(settings, Desired(0), AgentOpener(settings), **Head().for_fleet())
+    port = free_port()
+    fleet.scheduler_listens(port)
+    fleet.add_hosts([Host(namespace_hosts.hosts[0].name, gpus=())])
+    try:
+        async with asyncio.timeout(NAMED_S):
+            while (host := fleet.host_statuses[0]).state is not HostState.CHECKING:
+                await asyncio.sleep(0.02)
+            await asyncio.sleep(0.5)  # in which it is refused
+            with listening(port):
+                while not (host := fleet.host_statuses[0]).state.final:
+                    await asyncio.sleep(0.02)
+        assert (host.state, host.warnings) == (HostState.READY, ()), host.reason
+    finally:
+        await fleet.stop(0.5)
+    await nothing_left(settings.cluster_id)
 
 
 @pytest.mark.slow
