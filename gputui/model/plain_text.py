@@ -50,15 +50,19 @@ def aligned(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[
     >>> aligned([["host", "GPUs", "claim"], ["gpu-a", "8", "–"], ["机器", "8", "–"]], right=[1])
     ['host   GPUs  claim', 'gpu-a     8  –', '机器      8  –']
     """
-    from rich.cells import cell_len  # agents, which print no table, have the standard library only
-
-    widths = [*[max(map(cell_len, column)) for column in zip(*rows, strict=True)][:-1], 0]
+    widths = [*[max(map(_cells, column)) for column in zip(*rows, strict=True)][:-1], 0]
 
     def padded(number: int, text: str) -> str:
-        blanks = " " * (widths[number] - cell_len(text))
+        blanks = " " * (widths[number] - _cells(text))
         return blanks + text if number in right else text + blanks
 
     return [safe("  ".join(starmap(padded, enumerate(row))).rstrip()) for row in rows]
+
+
+def _cells(text: str) -> int:
+    """Return how many cells of a terminal a text takes. Source: Unicode Standard Annex 11."""
+    wide = (unicodedata.east_asian_width(char) in "WF" for char in text)
+    return len(text) + sum(wide) - sum(map(bool, map(unicodedata.combining, text)))
 
 
 @lru_cache(4_096)
