@@ -38,6 +38,7 @@ def run_program(agent: int, terminal: bool, argv: Sequence[str]) -> int:
     parent = os.getpid()
     if not (program := os.fork()):
         _become(parent, argv)
+    _get_ready_to_end()
     while (ended := os.waitpid(-1, 0))[0] != program:
         pass
     end_children()
@@ -47,6 +48,15 @@ def run_program(agent: int, terminal: bool, argv: Sequence[str]) -> int:
             signal.signal(-code, signal.SIG_DFL)
         os.kill(parent, -code)
     return code
+
+
+def _get_ready_to_end() -> None:
+    """Import what ends children, beside the program: in the end its file may be gone."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {END})
+    import gputui.process.procfs
+
+    del gputui
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {END})
 
 
 def _end(*_: object) -> None:

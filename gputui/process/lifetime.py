@@ -139,7 +139,7 @@ def children() -> list[int]:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:  # none: nothing to look for among all processes
         return []
-    from gputui.process import procfs  # a program's parent seldom comes so far
+    from gputui.process import procfs  # a program's parent imports it later
 
     own = os.getpid()
     pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 - names only

@@ -109,11 +109,7 @@ class RunningProgram:
         self._ongoing.progressed(RunProgress(FINDING_GPUS, 0, 0))
         placed: Placed = await self._connection.request(self._order)
         self._places = placed.places
-        told, settled = self._ongoing.settled, await self._connection.request(AwaitWorkers(0, 0))
-        self._ongoing.settled = settled
-        for host in settled.failed_hosts:
-            if host.name not in {each.name for each in told.failed_hosts}:
-                warn(f"{host.name}: {host.reason}")
+        await self._name_failed_hosts()
         self._ongoing.recorder.uuids = {uuid for each in placed.places for uuid in each.uuids}
         self._running = {each.program for each in placed.places}
         self._ongoing.progressed(RunProgress(RUNS, 0, 0))
@@ -134,7 +130,17 @@ class RunningProgram:
             else:
                 await self._write(message)
         self._over.set()
+        with contextlib.suppress(HeadError):  # its result is there, whatever becomes of the cluster
+            await self._name_failed_hosts()
         return self._status
+
+    async def _name_failed_hosts(self) -> None:
+        """Say which hosts failed since they were named last."""
+        told, settled = self._ongoing.settled, await self._connection.request(AwaitWorkers(0, 0))
+        self._ongoing.settled = settled
+        for host in settled.failed_hosts:
+            if host.name not in {each.name for each in told.failed_hosts}:
+                warn(f"{host.name}: {host.reason}")
 
     async def interrupt(self, name: str = signal.SIGINT.name) -> None:
         """Send a signal to all processes, and end those that go on for too long."""

@@ -116,7 +116,7 @@ def test_a_program_runs_without_a_gpu_only_where_none_is_asked_for(gputui: Comma
 
 def test_a_host_that_failed_is_named_where_the_others_suffice(gputui: Command) -> None:
     hosts = "localhost;nowhere.invalid"
-    done = gputui.ok(hosts, "--exec", "-n", "4", "--json", "--", "true")
+    done = gputui.ok(hosts, "--exec", "-n", "4", "--json", "--", "sleep", "3")
     assert done.stderr.count("nowhere.invalid: ") == 1, done.stderr
     (failed,) = json.loads(done.stdout)["failed_hosts"]
     assert failed["host"] == "nowhere.invalid"
