@@ -8,7 +8,7 @@ from importlib import import_module
 
 from gputui.version import __version__
 
-TYPE_CHECKING = False  # a type checker's True; typing itself takes a program's parent as long
+TYPE_CHECKING = False  # True to type checkers; importing typing takes a third of a program's start
 if TYPE_CHECKING:
     from gputui.client.gpucluster import GPUCluster, connect
     from gputui.runs.modules import send_modules

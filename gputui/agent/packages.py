@@ -4,6 +4,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 EXACT = (
     "cloudpickle",
@@ -35,9 +36,10 @@ BUILDS = ("", *(f"-cu{n}" for n in range(11, 20)), *(f"-cuda{n}x" for n in range
 NAMES = (*EXACT, *(f"{family}{build}" for family in FAMILIES for build in BUILDS))
 
 
-INFO = re.compile(r"([^-]+)-([^-]+)(-py[0-9.]+)?\.(dist|egg)-info")
-"""A distribution and its version, as its folder or file of metadata is named, which is not read.
+INFO = re.compile(r"([^-]+)(?:-([^-]+))?(-py[0-9.]+)?\.(dist|egg)-info")
+"""A distribution and its version, as its folder or file of metadata is named.
 
+That of a source tree in development (`setup.py develop`) has no version in its name.
 Sources: Recording installed projects, PyPA; The Internal Structure of Python Eggs, setuptools.
 """
 
@@ -56,5 +58,15 @@ def installed(
         except OSError:  # the pack, or no folder
             continue
         for metadata in filter(None, map(INFO.fullmatch, entries)):
-            found.setdefault(re.sub("[-_.]+", "-", metadata[1]).lower(), metadata[2])
+            version = metadata[2] or _version(Path(folder, metadata[0], "PKG-INFO"))
+            found.setdefault(re.sub("[-_.]+", "-", metadata[1]).lower(), version)
     return tuple(sorted((name, found[name]) for name in names if name in found))
+
+
+def _version(file: Path) -> str:
+    """Return the version in a file of metadata, "" for none."""
+    try:
+        lines = file.read_text(errors="replace").splitlines()
+    except OSError:
+        return ""
+    return next((line[8:].strip() for line in lines if line.startswith("Version:")), "")

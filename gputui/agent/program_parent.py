@@ -51,7 +51,7 @@ def run_program(agent: int, terminal: bool, argv: Sequence[str]) -> int:
 
 
 def _get_ready_to_end() -> None:
-    """Import what ends children while the program runs: in the end its file may be gone."""
+    """Import now what will end the children: its file may be gone by then."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {END})
     import gputui.process.procfs
 

@@ -8,10 +8,10 @@ Value = TypeVar("Value")
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def frozen(kind: type[Value]) -> type[Value]:
-    """Make a class a dataclass with slots, which mypy lets nobody change.
+    """Make a class a dataclass with slots that mypy keeps frozen.
 
-    Python itself would: for that, dataclasses compiles three more functions for each class, and
-    half of what a head or an agent imports was spent on it.
+    Python does not. With `frozen=True` dataclasses compiles more functions for each class, and
+    made half of a head's imports.
 
     >>> @frozen
     ... class Point:

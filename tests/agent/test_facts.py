@@ -77,7 +77,14 @@ def test_an_egg_info_that_is_a_file_and_one_for_a_single_python_are_found(tmp_pa
     (tmp_path / "scipy-1.8.0.egg-info").write_text("Name: scipy\nVersion: 1.8.0\n")
     (tmp_path / "torch-2.6.0+cu124-py3.11.egg-info").mkdir()
     (tmp_path / "zarr.egg-info").mkdir()
-    assert installed([str(tmp_path)]) == (("scipy", "1.8.0"), ("torch", "2.6.0+cu124"))
+    (tmp_path / "dask.egg-info").mkdir()  # of a source tree in development
+    (tmp_path / "dask.egg-info" / "PKG-INFO").write_text("Name: dask\nVersion: 2026.8.1+3\n")
+    assert installed([str(tmp_path)]) == (
+        ("dask", "2026.8.1+3"),
+        ("scipy", "1.8.0"),
+        ("torch", "2.6.0+cu124"),
+        ("zarr", ""),
+    )
 
 
 def test_what_this_interpreter_has_is_what_its_metadata_say():
