@@ -13,7 +13,7 @@ from gputui.model.frozen import frozen
 from gputui.model.hosts import Host
 from gputui.model.plain_text import many
 from gputui.model.plan import HostCapacity, usual_workers
-from gputui.model.readings import NO_DRIVER, DeviceReading, Owner
+from gputui.model.readings import NO_DRIVER, DeviceReading, Owner, unseen_bytes
 from gputui.protocol.agent import (
     Facts,
     FromAgent,
@@ -289,7 +289,7 @@ def used_by_others(device: DeviceReading) -> bool:
     owners = {process.owner for process in device.processes}
     if device.claim is not None:
         return not device.claim.ours
-    return Owner.OTHER in owners and Owner.OURS not in owners
+    return (Owner.OTHER in owners or unseen_bytes(device) > 0) and Owner.OURS not in owners
 
 
 def _occupied(device: DeviceReading) -> str:
@@ -302,6 +302,9 @@ def _occupied(device: DeviceReading) -> str:
         for process in device.processes
         if process.owner is Owner.OTHER
     )
+    if not users:
+        held = f"{unseen_bytes(device) / 2**30:.0f} GiB of GPU {device.label}"
+        return f"{held} are held by processes that are not seen here"
     return f"GPU {device.label} is used by {users}"
 
 

@@ -273,6 +273,8 @@ IMPLIED_BYTES = 256 * 2**20
 """A process that holds more of a GPU's memory claims it, whatever it computes."""
 
 NO_DRIVER = "no NVIDIA driver here (libnvidia-ml.so.1 was not found): install the driver"
+UNSEEN_BYTES = 2 * 2**30
+"""A GPU of whose memory processes that are not seen hold more is in use."""
 IMPLIED_PERCENT = 10.0
 """A GPU that is busier than this is in use, though no process may be seen."""
 
@@ -318,13 +320,19 @@ def implies_claim(process: DeviceProcess) -> bool:
     return process.memory_bytes is None or process.memory_bytes >= IMPLIED_BYTES
 
 
+def unseen_bytes(device: DeviceReading) -> int:
+    """Return how much memory processes hold that are not seen, such as those of a container.
+
+    0 where it is little, or where what a process holds is not known.
+    """
+    held = [each.memory_bytes for each in device.processes]
+    unseen = (device.memory_used_bytes or 0) - sum(each or 0 for each in held)
+    return 0 if None in held or unseen < UNSEEN_BYTES else unseen
+
+
 def in_use(device: DeviceReading) -> bool:
-    """Return whether a GPU is somebody's: by a claim, a process that implies one, or its work."""
-    return (
-        device.claim is not None
-        or any(map(implies_claim, device.processes))
-        or (device.utilization_percent or 0.0) >= IMPLIED_PERCENT
-    )
+    """Return whether a GPU is somebody's: by a claim, processes that imply one, or its work."""
+    return bool(users(device)) or (device.utilization_percent or 0.0) >= IMPLIED_PERCENT
 
 
 def is_free(device: DeviceReading) -> bool:
@@ -341,6 +349,7 @@ def users(device: DeviceReading) -> tuple[str, ...]:
     """Return a GPU's users: the holder of its claim, then those of its processes."""
     claimed = [device.claim.user] if device.claim else []
     using = [process.user for process in device.processes if implies_claim(process)]
+    using += [None] * (device.claim is None and unseen_bytes(device) > 0)
     return tuple(dict.fromkeys(user or "unknown" for user in (*claimed, *using)))
 
 

@@ -49,6 +49,8 @@ BUSY, ALSO_BUSY = (replace(device, processes=(PROCESS,)) for device in GPUS)
 HALF, ALL = {"devices": (BUSY, GPUS[1])}, {"devices": (BUSY, ALSO_BUSY)}
 SHARED = {"devices": (replace(BUSY, processes=(PROCESS, OURS)), GPUS[1])}
 USED, ALSO_USED = (f"GPU {n} is used by python train.py of alice (pid 4711)" for n in (0, 1))
+UNSEEN = {"devices": (replace(GPUS[0], memory_used_bytes=60 * 2**30), GPUS[1])}
+HOLDS = "60 GiB of GPU 0 are held by processes that are not seen here"
 OLD_NUMPY = {"packages": (*FACTS.packages, ("numpy", "1.26.4"))}
 
 
@@ -76,6 +78,7 @@ def refusal(host: Host = EVERY_GPU, wants: Any = (), **facts: object) -> Finding
         (EVERY_GPU, REFUSE, SHARED, None),
         (EVERY_GPU, SKIP, HALF, None),
         (EVERY_GPU, SKIP, ALL, f"{USED}; {ALSO_USED}"),
+        (EVERY_GPU, REFUSE, UNSEEN, HOLDS),
     ],
 )
 def test_a_host_without_the_gpus_that_are_asked_for_is_refused_with_why(
@@ -90,6 +93,7 @@ def test_a_host_without_the_gpus_that_are_asked_for_is_refused_with_why(
     [
         (EVERY_GPU, {}, HALF, [USED]),
         (EVERY_GPU, SKIP, HALF, [f"{USED}, and left alone"]),
+        (EVERY_GPU, {}, UNSEEN, [HOLDS]),
         (EVERY_GPU, {}, OLD_NUMPY, ["numpy 1.26.4 there"]),
         (EVERY_GPU, {}, NO_DRIVER, ["the driver is missing"]),
         (NO_GPU, {}, NO_DRIVER, []),

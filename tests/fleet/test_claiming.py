@@ -33,6 +33,7 @@ class Box:
         self.name, self.folder = name, folder
         self.uuids = [f"GPU-{name}-{number}" for number in range(gpus)]
         self.memory_bytes = 2**37
+        self.used_bytes = dict.fromkeys(self.uuids, 0)
         self.is_late = False
         """Whether agents carry out what they are asked, and answer too late."""
         self._agents: dict[HostClaims, HeldClaims] = {}
@@ -62,7 +63,7 @@ class Box:
                     str(number),
                     "H100",
                     self.memory_bytes,
-                    0,
+                    self.used_bytes[uuid],
                     claim=seen.get(uuid),
                     waiting=waiting_for(uuid, tickets),
                     ahead=len(waiting_for(uuid, before)),
@@ -371,6 +372,16 @@ async def test_what_no_host_could_ever_give_is_not_waited_for(
     person = Person(boxes)
     with pytest.raises(ClusterError, match=why):
         await asyncio.wait_for(person.hold(replace(wanted, wait_s=60.0)), 10)
+
+
+async def test_a_gpu_whose_memory_is_held_by_who_cannot_be_seen_is_not_free(
+    boxes: list[Box],
+) -> None:
+    full, free = boxes[0].uuids
+    boxes[0].used_bytes[full] = 70 * 2**30
+    assert await Person(boxes[:1]).hold(Wanted(1)) == [free]
+    with pytest.raises(ClusterError, match=r"1 asked for, 0 free\n  a gpu0: unknown"):
+        await Person(boxes[:1]).hold(Wanted(1))
 
 
 async def test_only_gpus_that_would_do_count_as_free(boxes: list[Box]) -> None:

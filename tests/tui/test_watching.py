@@ -21,7 +21,7 @@ def held(number: int, user: str, note: Note, **values: Any) -> DeviceReading:
 
 
 def process(user: str, command: str = "python train.py", owner: Owner = Owner.OTHER) -> Any:
-    return DeviceProcess(99, owner, user, command, 30 * GIB, since=EPOCH - 2 * HOUR)
+    return DeviceProcess(99, owner, user, command, 79 * GIB, since=EPOCH - 2 * HOUR)
 
 
 def shared() -> Snapshot:
