@@ -39,30 +39,47 @@ class Bounded:
 
 async def pack_folder(folder: str, archive: IO[bytes]) -> None:
     """Pack a folder into a file, without what git ignores; raises ClusterError."""
-    here, names = Path(folder).absolute(), ["."]
     try:
-        command = ["git", "-C", folder, "ls-files", "-z", "-co", "--exclude-standard"]
-        listed = await run(command)
-        if listed.status == 0:
-            names = [each for each in listed.output.split("\0") if each]
-        elif any((each / ".git").exists() for each in (here, *here.parents)):
-            why = " ".join(line.strip() for line in listed.last_log_lines)
-            raise ClusterError(f"--send {folder}: git: {why}")
-    except (FileNotFoundError, PermissionError):  # without git nothing is ignored
-        pass
-    try:
+        names = await _names(Path(folder).absolute(), is_repository=True)
         await asyncio.to_thread(_pack, Path(folder), names, archive)
     except OSError as error:
         raise ClusterError(f"--send {folder}: {error.strerror or error}") from error
 
 
+async def _names(folder: Path, *, is_repository: bool) -> list[str]:
+    """Return what is in a folder, without what git ignores there or in repositories below it."""
+    listed = await _listed(folder) if is_repository else None
+    names = list[str]()
+    for name in await asyncio.to_thread(os.listdir, folder) if listed is None else listed:
+        names.append(name)
+        inner = folder / name
+        if inner.is_dir() and not inner.is_symlink():  # git lists files, and other repositories
+            is_repository = listed is not None or (inner / ".git").exists()
+            below = await _names(inner, is_repository=is_repository)
+            names += [os.path.join(name, each) for each in below]
+    return names
+
+
+async def _listed(folder: Path) -> list[str] | None:
+    """Return what git does not ignore; None outside a repository, or where no git may be run."""
+    try:
+        listed = await run(["git", "-C", str(folder), "ls-files", "-zco", "--exclude-standard"])
+    except (FileNotFoundError, PermissionError):
+        return None
+    if listed.status == 0:
+        return [each for each in listed.output.split("\0") if each]
+    if any((each / ".git").exists() for each in (folder, *folder.parents)):
+        why = " ".join(line.strip() for line in listed.last_log_lines)
+        raise ClusterError(f"--send {folder}: git: {why}")
+    return None
+
+
 def _pack(folder: Path, names: Iterable[str], archive: IO[bytes]) -> None:
-    folder.stat()
     bounded: IO[bytes] = Bounded(archive)  # type: ignore[assignment]
     with tarfile.open(fileobj=bounded, mode="w:gz", compresslevel=1) as tar:
         for name in names:
             if os.path.lexists(folder / name):  # git lists what was removed since
-                tar.add(folder / name, name, filter=_of_nobody)
+                tar.add(folder / name, name, recursive=False, filter=_of_nobody)
     archive.flush()
 
 

@@ -37,10 +37,32 @@ async def test_what_git_ignores_or_has_lost_is_left_out(tmp_path: Path) -> None:
     assert await names(tmp_path / "sub") == {"a b.py"}
 
 
+async def test_what_repositories_in_a_folder_ignore_is_left_out_and_their_history(
+    tmp_path: Path,
+) -> None:
+    for name in ("outer/new", "outer/module", "plain/deep/clone"):
+        folder = tmp_path / name
+        folder.mkdir(parents=True)
+        subprocess.run(["git", "init", "-q", str(folder)], check=True)
+        for file, text in ((".gitignore", ".env\n"), (".env", "secret"), ("code.py", "x")):
+            (folder / file).write_text(text)
+    identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    module = ["git", "-C", str(tmp_path / "outer" / "module"), *identity]
+    subprocess.run([*module, "add", "."], check=True)
+    subprocess.run([*module, "commit", "-qm", "a"], check=True)
+    outer = ["git", "-C", str(tmp_path / "outer")]
+    subprocess.run([*outer, "init", "-q"], check=True)
+    subprocess.run([*outer, "add", "module"], check=True, stderr=subprocess.DEVNULL)
+    both = {f"{name}/{file}" for name in ("new", "module") for file in (".gitignore", "code.py")}
+    assert await names(tmp_path / "outer") == both | {"new", "module"}
+    there = {"deep", "deep/clone", "deep/clone/.gitignore", "deep/clone/code.py"}
+    assert await names(tmp_path / "plain") == there
+
+
 async def test_without_git_all_of_it_is_packed(tmp_path: Path) -> None:
     (tmp_path / "sub" / "empty").mkdir(parents=True)
     (tmp_path / "a.bin").write_text("x")
-    assert await names(tmp_path) == {".", "sub", "sub/empty", "a.bin"}
+    assert await names(tmp_path) == {"sub", "sub/empty", "a.bin"}
 
 
 async def test_without_a_git_that_may_be_run_all_of_it_is_packed(
@@ -48,7 +70,7 @@ async def test_without_a_git_that_may_be_run_all_of_it_is_packed(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     (tmp_path / "git").touch(0o600)
-    assert await names(tmp_path) == {".", "git"}
+    assert await names(tmp_path) == {"git"}
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="users are played by root alone")
