@@ -199,6 +199,7 @@ def _program(
         per_host=gpus if per is Per.ONCE else options["gpus_per_host"] or 0,
         memory_bytes=parse_size("--memory-free", options["memory_free"]),
         wait_s=parse_span(options["wait"] or "0"),
+        whole=per is not Per.GPU and (options["gpus_per_host"] or gpus) > 1,
     )
     order = RunPrograms(
         0, "", launch, wanted, per, options["send"] or "", pin_uuid=options["pin"] == "uuid"

@@ -63,8 +63,9 @@ def fleet_settings() -> FleetSettings:
 
 async def who(hosts: str | None, by: str, only: tuple[str, ...], as_json: bool, watch: bool) -> int:
     """Print every GPU with its users and its claim; 3 where no host answered."""
-    filters, told = [gpu_filter(word) for word in only], dict[str, str]()
-    async with _looking(read_hosts(hosts).hosts, once=not watch) as look:
+    read, filters = read_hosts(hosts).hosts, [gpu_filter(word) for word in only]
+    told = dict[str, str]()
+    async with _looking(read, once=not watch) as look:
         while True:
             (up, failed), now = look(), time.time()
             _tell([each for each in failed if told.get(each.host) != each.reason])
@@ -90,6 +91,8 @@ async def who(hosts: str | None, by: str, only: tuple[str, ...], as_json: bool, 
                 shown = "\n".join(aligned(table))
             print(safe_lines(shown), flush=True)
             if not watch:
+                if any(each.gpus for each in read) and up and not any(up.values()):
+                    raise ClusterError("no host has a GPU that its gpus= names")
                 return int(ExitCode.DONE if up else ExitCode.NO_CLUSTER)
             await asyncio.sleep(WATCH_S)
 
@@ -111,9 +114,7 @@ async def _looking(hosts: Sequence[Host], once: bool) -> AsyncIterator[Callable[
         ]:
             alone = lone_agents(rest, fleet_settings(), ask_here, once=once)
             reached = await opened.enter_async_context(alone)
-            for agent in reached:
-                for each in _said(agent):
-                    print(safe(f"gputui: {agent.name}: {each}"), file=sys.stderr)
+            _warn(reached)
             agents |= {agent.name: agent for agent in reached}
 
         def look() -> Seen:
@@ -162,16 +163,16 @@ async def _asked(cluster: ConnectionFile, opened: contextlib.AsyncExitStack) -> 
     return None
 
 
-def _said(agent: FleetHost) -> Iterable[str]:
-    """Return the warnings of a host that is ready."""
-    if agent.facts is None or agent.state is not HostState.READY:
-        return ()
-    if not agent.claims.devices:
-        return [f"no GPU: {'; '.join(agent.facts.warnings) or 'none that may be used'}"]
-    found = [*agent.facts.warnings, *[OTHERS_HIDDEN] * agent.facts.others_hidden]
-    if agent.clock and agent.clock.verdict is Verdict.DOUBTFUL:
-        found.append(agent.clock.text)
-    return found
+def _warn(agents: Iterable[FleetHost]) -> None:
+    """Print the warnings of hosts that are ready."""
+    for agent in agents:
+        if agent.facts is None or agent.state is not HostState.READY:
+            continue
+        found = [*agent.facts.warnings, *[OTHERS_HIDDEN] * agent.facts.others_hidden]
+        if agent.clock and agent.clock.verdict is Verdict.DOUBTFUL:
+            found.append(agent.clock.text)
+        for each in [agent.claims.no_gpu] if agent.claims.no_gpu else found:
+            print(safe(f"gputui: {agent.name}: {each}"), file=sys.stderr)
 
 
 def _failure(host: FleetHost) -> HostError:
@@ -292,6 +293,7 @@ async def claim(
         _tell(_failure(each) for each in found if each not in up)
         if not up:
             raise ClusterError("no host answered")
+        _warn(up)
         if listed or release:
             await _own_claims(up, release)
             return

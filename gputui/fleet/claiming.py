@@ -42,6 +42,8 @@ class HostClaims:
         """How many its line gives; 0 for any number."""
         self.devices: tuple[DeviceReading, ...] = ()
         """Those that may be used, as they were read last."""
+        self.no_gpu = ""
+        """Why there are none; "" where there are some, or none are wanted."""
         self.lost = ""
         """Why the agent is gone; "" while it runs."""
         self.over = False
@@ -215,12 +217,13 @@ def _number(hosts: Iterable[HostClaims], wanted: Wanted) -> int:
 
 
 def _could_do(device: DeviceReading, wanted: Wanted) -> bool:
-    return (device.memory_total_bytes or 0) >= wanted.memory_bytes
+    enough = (device.memory_total_bytes or 0) >= wanted.memory_bytes
+    return enough and not (wanted.whole and device.is_mig)
 
 
 def _will_do(device: DeviceReading, wanted: Wanted) -> bool:
     memory_free = (device.memory_total_bytes or 0) - (device.memory_used_bytes or 0)
-    return is_free(device) and memory_free >= wanted.memory_bytes
+    return is_free(device) and _could_do(device, wanted) and memory_free >= wanted.memory_bytes
 
 
 async def hold(
@@ -237,7 +240,9 @@ async def hold(
     """
     count = _number(hosts, wanted)
     if count > (there := _sum(_fitting(hosts, wanted, _could_do))):
-        raise ClusterError(f"too few GPUs: {_asked(count, wanted)}, {there} on these hosts")
+        found = _counted(there, wanted, "on these hosts")
+        words = (f"too few GPUs: {_asked(hosts, wanted)}, {found}", *_without(hosts))
+        raise ClusterError(safe("; ".join(words)))
     until = time.monotonic() + wanted.wait_s
     async with contextlib.AsyncExitStack() as lines:
         in_order = sorted(hosts, key=lambda host: host.name) if wanted.wait_s else []
@@ -314,15 +319,33 @@ async def _claim_free(
     return [], refused
 
 
-def _asked(count: int, wanted: Wanted) -> str:
+def _asked(hosts: Sequence[HostClaims], wanted: Wanted) -> str:
     """Describe what was asked for.
 
-    >>> _asked(4, Wanted(4)), _asked(4, Wanted(4, 2, 70 * 2**30))
+    >>> _asked([], Wanted(4)), _asked([], Wanted(4, 2, 70 * 2**30))
     ('4 asked for', '4 asked for (2 of each host, 70 GiB free on each)')
     """
+    count, instances = _number(hosts, wanted), any(d.is_mig for h in hosts for d in h.devices)
     terms = [f"{wanted.per_host} of each host"] * (wanted.per_host not in (0, count))
     terms += [f"{wanted.memory_bytes / 2**30:,.0f} GiB free on each"] * bool(wanted.memory_bytes)
+    terms += ["no MIG instances: CUDA gives a process one"] * (wanted.whole and instances)
     return f"{count} asked for" + (f" ({', '.join(terms)})" if terms else "")
+
+
+def _counted(number: int, wanted: Wanted, which: str) -> str:
+    """Describe how many there are.
+
+    >>> _counted(2, Wanted(4), "free"), _counted(0, Wanted(4, 4), "free")
+    ('2 free', 'no host has 4 free')
+    """
+    if number or wanted.per_host < 2:
+        return f"{number} {which}"
+    return f"no host has {wanted.per_host} {which}".removesuffix(" on these hosts")
+
+
+def _without(hosts: Iterable[HostClaims]) -> list[str]:
+    """Describe why hosts have no GPU that may be used."""
+    return [f"{each.name}: {each.no_gpu}" for each in hosts if each.no_gpu and not each.devices]
 
 
 def _why_not(hosts: Sequence[HostClaims], wanted: Wanted, refused: Mapping[str, Claimed]) -> str:
@@ -333,8 +356,8 @@ def _why_not(hosts: Sequence[HostClaims], wanted: Wanted, refused: Mapping[str, 
     there = [host for host in hosts if host.name not in refused and not host.lost]
     devices = [(host.name, device) for host in there for device in host.devices]
     before = dict.fromkeys(name for _, d in devices for name in d.waiting[: d.ahead])
-    free = _sum(_free(there, wanted))
-    words = [f"too few free GPUs: {_asked(_number(hosts, wanted), wanted)}, {free} free"]
+    free = _counted(_sum(_free(there, wanted)), wanted, "free")
+    words = [f"too few free GPUs: {_asked(hosts, wanted)}, {free}", *_without(there)]
     words += [f"before you: {', '.join(before)}"] * bool(before)
     words += [f"{each.name}: no place in line: {each.no_place}" for each in there if each.no_place]
     words += [f"{each.name} does not answer" for each in hosts if each.lost]

@@ -56,7 +56,7 @@ async def _names(folder: Path, *, is_repository: bool) -> list[str]:
         if inner.is_dir() and not inner.is_symlink():  # git lists files, and other repositories
             is_repository = listed is not None or (inner / ".git").exists()
             below = await _names(inner, is_repository=is_repository)
-            names += [os.path.join(name, each) for each in below]
+            names += [str(Path(name) / each) for each in below]
     return names
 
 

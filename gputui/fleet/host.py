@@ -301,6 +301,9 @@ class FleetHost:
                     raise self._session.stages.error(twin, "remove one of the two lines")
                 self.facts = message
                 self.claims.devices = checks.chosen_devices(self.host, message.devices)
+                found = checks.gpus(self.host, message, self._settings)
+                lacks = found.verdict is Verdict.BAD and not self.claims.devices
+                self.claims.no_gpu = found.text if lacks else ""
                 self.claims.met(message.agent_pid)
                 self.capacity = checks.capacity(self.host, message, self._settings)
                 if self._scheduler_wanted.is_set():

@@ -293,6 +293,8 @@ class Wanted:
     memory_bytes: Bytes = 0
     """Memory that must be free on each."""
     wait_s: Seconds = 0.0
+    whole: bool = False
+    """Whether MIG instances will not do: they are for one process, to which CUDA gives one only."""
 
 
 NOTHING_WANTED = Wanted()

@@ -32,6 +32,7 @@ class Box:
         folder.chmod(0o1777)
         self.name, self.folder = name, folder
         self.uuids = [f"GPU-{name}-{number}" for number in range(gpus)]
+        self.labels = [str(number) for number in range(gpus)]
         self.memory_bytes = 2**37
         self.used_bytes = dict.fromkeys(self.uuids, 0)
         self.is_late = False
@@ -60,7 +61,7 @@ class Box:
             claims.devices = tuple(
                 DeviceReading(
                     uuid,
-                    str(number),
+                    label,
                     "H100",
                     self.memory_bytes,
                     self.used_bytes[uuid],
@@ -68,7 +69,7 @@ class Box:
                     waiting=waiting_for(uuid, tickets),
                     ahead=len(waiting_for(uuid, before)),
                 )
-                for number, uuid in enumerate(self.uuids)
+                for label, uuid in zip(self.labels, self.uuids, strict=True)
             )
 
         read()
@@ -362,7 +363,7 @@ async def test_hosts_that_give_so_many_are_claimed_together_or_not_at_all(boxes:
 @pytest.mark.parametrize(
     ("wanted", "why"),
     [
-        (Wanted(3, per_host=3), "too few GPUs: 3 asked for, 0 on these"),
+        (Wanted(3, per_host=3), "too few GPUs: 3 asked for, no host has 3"),
         (Wanted(1, memory_bytes=2**40), r"1 asked for \(1,024 GiB free on each\), 0 on these"),
     ],
 )
@@ -382,6 +383,29 @@ async def test_a_gpu_whose_memory_is_held_by_who_cannot_be_seen_is_not_free(
     assert await Person(boxes[:1]).hold(Wanted(1)) == [free]
     with pytest.raises(ClusterError, match=r"1 asked for, 0 free\n  a gpu0: unknown"):
         await Person(boxes[:1]).hold(Wanted(1))
+
+
+async def test_a_process_of_several_gpus_gets_no_mig_instance(boxes: list[Box]) -> None:
+    boxes[0].labels[0] = "0.1"
+    with pytest.raises(ClusterError, match=r"2 asked for \(no MIG instances: CUDA gives a process"):
+        await Person(boxes[:1]).hold(Wanted(2, whole=True))
+    whole = await Person(boxes).hold(Wanted(2, whole=True))
+    assert whole == boxes[1].uuids
+    assert await Person(boxes).hold(Wanted(1)) == boxes[0].uuids[:1]
+
+
+async def test_too_few_on_any_one_host_is_said_so(boxes: list[Box]) -> None:
+    await Person(boxes).hold(Wanted(1))
+    boxes[1].used_bytes[boxes[1].uuids[0]] = 2**36
+    with pytest.raises(ClusterError, match="2 asked for, no host has 2 free"):
+        await Person(boxes).hold(Wanted(2, per_host=2))
+
+
+async def test_a_host_without_a_gpu_that_its_line_names_is_named(boxes: list[Box]) -> None:
+    without, other = Person(boxes[:1]), Person(boxes[1:])
+    without.hosts[0].no_gpu, without.hosts[0].devices = "no GPU 7: it has 0, 1", ()
+    with pytest.raises(ClusterError, match="3 asked for, 2 on these hosts; a: no GPU 7: it has"):
+        await hold([*without.hosts, *other.hosts], Wanted(3), training)
 
 
 async def test_only_gpus_that_would_do_count_as_free(boxes: list[Box]) -> None:

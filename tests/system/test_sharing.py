@@ -152,7 +152,12 @@ def test_a_host_without_a_gpu_is_named(gputui: Command) -> None:
     gputui.env["GPUTUI_FAKE_NVML"] = json.dumps({"gpus": 0})
     done = gputui("who")
     assert done.returncode == 0
-    assert done.stderr.startswith("gputui: localhost: no GPU: ")
+    assert done.stderr.startswith("gputui: localhost: no GPU")
+    for command, said in (("who", "no host has a GPU that its gpus="), ("claim", "too few GPUs")):
+        done = gputui(command, "localhost gpus=7")
+        assert done.returncode == 3
+        assert "localhost: no GPU 7: it has none" in done.stderr
+        assert said in done.stderr
 
 
 def test_ones_own_claims_are_listed_and_released(gputui: Command) -> None:
