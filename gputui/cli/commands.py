@@ -17,6 +17,7 @@ from click.shell_completion import CompletionItem
 
 from gputui.cli import completion
 from gputui.cli.completion import of_unnamed, words
+from gputui.cli.options import gpu_options, per_host_option, program_options, several, span_option
 from gputui.errors import UsageError
 from gputui.version import __version__
 
@@ -227,13 +228,6 @@ def carried_out_in(module: str) -> Callable[[Callable[[], None]], Callable[..., 
     return declared
 
 
-def several(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return a decorator that adds several options, in this order."""
-    return functools.partial(
-        functools.reduce, lambda command, option: option(command), options[::-1]
-    )
-
-
 hosts_argument = click.argument("hosts", required=False, shell_complete=completion.host_options)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON: gputui help json.")
 screen_options = several(
@@ -283,16 +277,6 @@ starting_options = several(
 )
 
 
-gpu_options = several(
-    click.option("-n", "--gpus", type=click.IntRange(1), help="Take so many that are free."),
-    click.option("--wait", metavar="SPAN", help="Stand in line for GPUs, at most so long: 2h."),
-    click.option("--memory-free", default="", metavar="SIZE", help="Only GPUs with so much free."),
-)
-per_host_option = click.option(
-    "--gpus-per-host", type=click.IntRange(1), metavar="N", help="Just so many of each host."
-)
-
-
 @gputui.command("open", hidden=True, cls=Unnamed, options_metavar=UNNAMED_USAGE)
 @click.argument("hosts", required=False, metavar="", shell_complete=completion.host_options)
 @click.option(
@@ -308,24 +292,8 @@ per_host_option = click.option(
     is_flag=True,
     help="Run any program on free GPUs, without Dask: gputui HOSTS --exec -n 4 -- CMD ARGS.",
 )
-@gpu_options
-@per_host_option
-@click.option(
-    "--per",
-    type=click.Choice(["gpu", "host", "once"]),
-    help="One process a GPU, a host, or in all.  [default: host; once for one GPU]",
-)
-@click.option("--cwd", metavar="PATH", help="Folder on the hosts.  [default: this one, or home]")
-@click.option(
-    "--send",
-    metavar="FOLDER",
-    type=click.Path(exists=True, file_okay=False, resolve_path=True),
-    help="Start it in a copy of this folder on the hosts, without what git ignores.",
-)
+@program_options
 @click.option("--tty", is_flag=True, help="Give a program of one process a terminal.")
-@click.option(
-    "--pin", type=click.Choice(["index", "uuid"]), help="How CUDA_VISIBLE_DEVICES names GPUs."
-)
 @click.option("--detach", is_flag=True, help="Leave the program running; gputui attach shows it.")
 @click.option(
     "-p",
@@ -407,9 +375,8 @@ def watch() -> None:
 @starting_options
 @gpu_options
 @per_host_option
-@click.option(
+@span_option(
     "--for",
-    metavar="SPAN",
     default="8h",
     show_default=True,
     help="Promise others to be done by then; nothing ends it.",
@@ -566,7 +533,7 @@ def who() -> None:
 @gputui.command()
 @hosts_argument
 @gpu_options
-@click.option("--for", "span", metavar="SPAN", help="Release them after this, such as 4h.")
+@span_option("--for", "span", help="Release them after this, such as 4h.")
 @click.option("--note", default="", help="What for; shown to others.")
 @click.option("--pid", type=click.IntRange(1), help="Hold those of a process until it ends.")
 @click.option("--list", "listed", is_flag=True, help="Show your claims.")

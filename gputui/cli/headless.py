@@ -8,10 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gputui.cli.options import NO_SCRIPT, PROGRAM_OPTIONS, refuse_elsewhere
+from gputui.cli.options import NO_SCRIPT, PROGRAM_OPTIONS, check_program, refuse_elsewhere
 from gputui.cli.terminal import interrupt_on_signals, run_until_interrupted
 from gputui.client.sources import (
-    check_per_host,
     parse_size,
     parse_span,
     read_hosts,
@@ -167,8 +166,7 @@ def _program(
         raise UsageError("--tty passes on this terminal: not with --json, nor without a terminal")
     if options["detach"] and options["trace"]:
         raise UsageError("--trace: not with --detach; leave out one of them")
-    if options["send"] and options["cwd"]:
-        raise UsageError("--send brings the folder to start in: leave out --cwd")
+    check_program(options)
     from gputui.cli.clusters import detach_program, remote_head
 
     if options["send"] and remote_head(options["attach"]):
@@ -178,7 +176,6 @@ def _program(
     from gputui.runs.program_run import run_program
 
     gpus = options["gpus"] or 1
-    check_per_host(gpus, options["gpus_per_host"])
     per = Per(options["per"] or ("host" if gpus > 1 else "once"))
     if options["tty"] and per is not Per.ONCE:
         raise UsageError("--tty: for one process; add --per once")

@@ -1,6 +1,9 @@
-"""The options of the unnamed command: which of them go together, and what to write instead."""
+"""Options: those of several commands, which of the unnamed one go together, and what to write
+instead.
+"""
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
@@ -75,6 +78,90 @@ WHERE: Mapping[str, tuple[str, Mapping[str, str]]] = {
     ),
 }
 """Option → the kind of command that it works in, and elsewhere what to write, by kind."""
+
+
+def several(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a decorator that adds several options, in this order."""
+    return functools.partial(
+        functools.reduce, lambda command, option: option(command), options[::-1]
+    )
+
+
+def _checked(context: click.Context, option: click.Parameter, text: str | None) -> str | None:
+    """Return a span or size as it was written; raises UsageError for what is none."""
+    from gputui.client.sources import parse_size, parse_span
+
+    if text is not None and option.metavar == "SPAN":
+        parse_span(text)
+    elif text is not None:
+        parse_size(option.opts[0], text)
+    return text
+
+
+span_option = functools.partial(click.option, metavar="SPAN", callback=_checked)
+gpu_options = several(
+    click.option("-n", "--gpus", type=click.IntRange(1), help="Take so many that are free."),
+    span_option("--wait", help="Stand in line for GPUs, at most so long: 2h."),
+    click.option(
+        "--memory-free",
+        default="",
+        metavar="SIZE",
+        callback=_checked,
+        help="Only GPUs with so much free.",
+    ),
+)
+per_host_option = click.option(
+    "--gpus-per-host", type=click.IntRange(1), metavar="N", help="Just so many of each host."
+)
+program_options = several(
+    gpu_options,
+    per_host_option,
+    click.option(
+        "--per",
+        type=click.Choice(["gpu", "host", "once"]),
+        help="One process a GPU, a host, or in all.  [default: host; once for one GPU]",
+    ),
+    click.option(
+        "--cwd", metavar="PATH", help="Folder on the hosts.  [default: this one, or home]"
+    ),
+    click.option(
+        "--send",
+        metavar="FOLDER",
+        type=click.Path(exists=True, file_okay=False, resolve_path=True),
+        help="Start it in a copy of this folder on the hosts, without what git ignores.",
+    ),
+    click.option(
+        "--pin", type=click.Choice(["index", "uuid"]), help="How CUDA_VISIBLE_DEVICES names GPUs."
+    ),
+)
+
+
+def parse_program(words: list[str]) -> dict[str, Any]:
+    """Return the options and the `arguments` of `exec` in the screen; raises UsageError."""
+
+    @click.command("exec", context_settings={"allow_interspersed_args": False})
+    @program_options
+    @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+    def command() -> None: ...
+
+    command.add_help_option = False
+    try:
+        context = command.make_context("exec", words)
+    except click.UsageError as error:
+        raise UsageError(error.format_message()) from error
+    check_program(context.params)
+    written = written_options(context)
+    given = {name: value for name, value in context.params.items() if name in written}
+    return given | {"arguments": list(context.params["arguments"])}
+
+
+def check_program(options: Mapping[str, Any]) -> None:
+    """Raise UsageError for options of a program that do not go together."""
+    from gputui.client.sources import check_per_host
+
+    if options["send"] and options["cwd"]:
+        raise UsageError("--send brings the folder to start in: leave out --cwd")
+    check_per_host(options["gpus"] or 1, options["gpus_per_host"])
 
 
 def refuse_elsewhere(given: Mapping[str, str], options: Mapping[str, Any]) -> None:

@@ -47,7 +47,7 @@ async def pack_folder(folder: str, archive: IO[bytes]) -> None:
 
 
 async def _names(folder: Path, *, is_repository: bool) -> list[str]:
-    """Return what is in a folder, without what git ignores there or in repositories below it."""
+    """Return the paths in a folder, without those that git ignores, also in repositories below."""
     listed = await _listed(folder) if is_repository else None
     names = list[str]()
     for name in await asyncio.to_thread(os.listdir, folder) if listed is None else listed:
@@ -61,7 +61,7 @@ async def _names(folder: Path, *, is_repository: bool) -> list[str]:
 
 
 async def _listed(folder: Path) -> list[str] | None:
-    """Return what git does not ignore; None outside a repository, or where no git may be run."""
+    """Return the paths that git does not ignore; None outside a repository, or without git."""
     try:
         listed = await run(["git", "-C", str(folder), "ls-files", "-zco", "--exclude-standard"])
     except (FileNotFoundError, PermissionError):

@@ -163,3 +163,35 @@ async def test_a_view_is_not_asked_for_what_there_is_not(typed: str, why: str) -
         await on.press(["4"], "no lines yet")
         await on.press(["colon", *typed, "enter"], why)
         assert on.app.current == "logs"
+
+
+@pytest.mark.parametrize(
+    ("typed", "why"),
+    [
+        ("--wait abc python x.py", "'abc' is not a span of time"),
+        ("--memory-free 70 python x.py", "--memory-free 70: write its unit"),
+        ("--send nope python x.py", "'nope' does not exist"),
+        ("--pin foo python x.py", "'foo' is not one of"),
+        ("--bogus x python x.py", "No such option"),
+        ("--tty true", "No such option"),
+        ("-n 0 python x.py", "0 is not in the range"),
+        ("-n 3 --gpus-per-host 2 python x.py", "3 is no multiple of 2"),
+        ("-n 2", "write the program"),
+        ("--help", "No such option"),
+    ],
+)
+async def test_a_programs_wrong_options_are_refused_where_they_are_typed(
+    typed: str, why: str
+) -> None:
+    async with cluster().showing("h:gpu0", size=(100, 30)) as on:
+        await on.press(["colon", *f"exec {typed}", "enter"], why)
+        assert on.link.asked == []
+
+
+async def test_a_program_keeps_the_options_that_are_its_own() -> None:
+    async with cluster().showing("h:gpu0", size=(100, 30)) as on:
+        await on.press(["colon", *"exec --per gpu -n 2 python x.py --wait 3 -- y", "enter"])
+        await on.until(lambda: bool(on.link.asked))
+        typed = (("per", "gpu"), ("gpus", "2"), ("arguments", "python x.py --wait 3 -- y"))
+        (asked,) = on.link.asked
+        assert asked == StartRun(0, "exec:python", typed, cwd=str(Path.cwd()))

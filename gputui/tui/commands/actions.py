@@ -304,6 +304,7 @@ async def edit_run(
 
 async def _exec(app: Frame, argument: str) -> None:
     """Have the head run a program on free GPUs, on one where no number is written."""
+    from gputui.cli.options import parse_program
     from gputui.protocol.frontend import StartRun
     from gputui.protocol.programs import PROGRAM
     from gputui.runs.records import as_typed
@@ -312,18 +313,11 @@ async def _exec(app: Frame, argument: str) -> None:
         words = shlex.split(argument)
     except ValueError as error:
         raise HeadError(str(error)) from error
-    given: dict[str, Any] = {}
-    while words and words[0].startswith("-") and (word := words.pop(0)) != "--":
-        name, equals, value = word.lstrip("-").partition("=")
-        given["gpus" if name == "n" else name] = value if equals else "".join(words[:1])
-        words = words if equals else words[1:]
-    if not words:
+    given = {name.replace("_", "-"): value for name, value in parse_program(words).items()}
+    if not (arguments := given.pop("arguments")):
         raise HeadError("write the program: exec -n 2 python train.py")
-    number = given.get("gpus", "1")
-    if not (number.isdecimal() and int(number)):
-        raise HeadError(f"{number}: write a number of GPUs")
-    parameters = as_typed(given | {"gpus": number, "arguments": words})
-    await start_run(app, StartRun(0, f"{PROGRAM}{words[0]}", parameters))
+    parameters = as_typed({**given, "gpus": given.get("gpus", 1), "arguments": arguments})
+    await start_run(app, StartRun(0, f"{PROGRAM}{arguments[0]}", parameters))
 
 
 def _no_worker_up(app: Frame) -> str:
