@@ -279,7 +279,7 @@ async def claim(
     read = read_hosts(hosts)
     if pid and len(read.hosts) > 1:
         raise UsageError("--pid: a process is on one host; name that one")
-    hold_s = parse_span(span) if span else None
+    hold_s = None if span is None else parse_span(span)
     text = note or (f"process {pid}" if pid else "")
     memory_bytes, wait_s = parse_size("--memory-free", memory_free), parse_span(wait or "0")
     wanted = Wanted(gpus or 1, 0, memory_bytes, wait_s)
@@ -305,7 +305,7 @@ async def claim(
             for device in each.devices:
                 print(safe(f"{each.host.name}  {device.label}  {device.uuid}"), flush=True)
         until = "ctrl+C" if pid is None else f"process {pid} ends, or ctrl+C"
-        how = f"until {until}" if hold_s is None else f"for {age(hold_s)}"
+        how = f"until {until}" if hold_s is None else f"for {span}"
         print(f"gputui: held {how}", file=sys.stderr)
         end = time.monotonic() + (math.inf if hold_s is None else hold_s)
         while (left_s := end - time.monotonic()) > 0:

@@ -92,10 +92,10 @@ async def workers_up(
     """
     reported: set[str] = set()
     warned: set[str] = set()
-    due = time.monotonic() + WAITING_EVERY_S
+    due, lacked = time.monotonic() + WAITING_EVERY_S, ""
 
     def heard(message: ToFrontend) -> None:
-        nonlocal due
+        nonlocal due, lacked
         if not isinstance(message, SnapshotTaken):
             return
         hosts, lacking = message.snapshot.hosts, message.snapshot.lacking
@@ -112,8 +112,9 @@ async def workers_up(
             f"{each.name} ({each.reason or each.state})" for each in hosts if not each.state.final
         ]
         if lacking and time.monotonic() > due:
-            due = time.monotonic() + WAITING_EVERY_S
-            tell(f"waiting for GPUs: {lacking}")
+            before, lacked = lacked, lacking.splitlines()[0]
+            if lacked != before:  # what follows tells moments
+                tell(f"waiting for GPUs: {lacking}")
         elif coming and time.monotonic() > due:
             due = time.monotonic() + WAITING_EVERY_S
             more = f" and {len(coming) - NAMED} more" if len(coming) > NAMED else ""

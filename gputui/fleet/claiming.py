@@ -231,8 +231,9 @@ async def hold(
     wanted: Wanted,
     note: Callable[[], Note],
     waiting: Callable[[str], None] = lambda why: None,
+    until: float | None = None,
 ) -> list[Held]:
-    """Claim free GPUs, all or none; wait in line for them at most `wanted.wait_s`.
+    """Claim free GPUs, all or none; wait in line for them `until` then, or for `wanted.wait_s`.
 
     Returns them by host. Over several hosts in the order of their names, and with a pause that
     differs from one to the next, so that two who wait do not each keep a part. `note` is called for
@@ -243,9 +244,10 @@ async def hold(
         found = _counted(there, wanted, "on these hosts")
         words = (f"too few GPUs: {_asked(hosts, wanted)}, {found}", *_without(hosts))
         raise ClusterError(safe("; ".join(words)))
-    until = time.monotonic() + wanted.wait_s
+    until = time.monotonic() + wanted.wait_s if until is None else until
     async with contextlib.AsyncExitStack() as lines:
-        in_order = sorted(hosts, key=lambda host: host.name) if wanted.wait_s else []
+        waits = until > time.monotonic()
+        in_order = sorted(hosts, key=lambda host: host.name) if waits else []
         for host in in_order:
             if host.line.locked():
                 waiting(f"{host.name}: {BEFORE}")

@@ -16,7 +16,7 @@ from gputui.fleet.host import ON_THE_WAY, FleetHost
 from gputui.fleet.stages import FleetSettings
 from gputui.model.hosts import Host
 from gputui.model.plan import HostCapacity
-from gputui.model.readings import Note, Wanted
+from gputui.model.readings import Note
 from gputui.model.snapshot import HostState
 from gputui.process.background import within
 
@@ -77,31 +77,30 @@ class FreeGpus:
 
     async def run(self) -> None:
         """Claim GPUs whenever some are missing: at first it waits, later it looks again."""
-        wanted, again_s = self._wanted, None
+        wait_s, again_s = self._wanted.wait_s, None
         while True:
             await within(again_s, self._woken.wait())
             self._woken.clear()
             if self._lacks():
-                count = wanted.count and wanted.count - self._number
-                await self._take(replace(wanted, count=count), again_s)
-                wanted = replace(wanted, wait_s=0.0)
+                await self._take(time.monotonic() + wait_s, again_s)
+                wait_s = 0.0
                 again_s = again_s if self.lacking else AGAIN_S
             self.under_way = self._woken.is_set()
             self._changed()
 
-    async def _take(self, wanted: Wanted, again_s: float | None) -> None:
+    async def _take(self, until: float, again_s: float | None) -> None:
         """Claim what is missing, all or none; with `again_s` it is called again so often."""
-        until = time.monotonic() + wanted.wait_s
+        count = self._wanted.count and self._wanted.count - self._number
+        wanted = replace(self._wanted, count=count)
         while self._coming() and not pick_free(self._claims(), wanted):
             await asyncio.sleep(LOOK_S)
         if not self._lacks():
             return
-        wanted = replace(wanted, wait_s=max(0.0, until - time.monotonic()))
         try:
-            picked = await hold(self._claims(), wanted, self._note, self._say)
+            picked = await hold(self._claims(), wanted, self._note, self._say, until)
         except ClusterError as error:
-            why = str(error)
-            self._say(why.replace(STAND, f"it looks again every {again_s:g} s") if again_s else why)
+            why, again = str(error), f"\n  it looks again every {AGAIN_S:g} s"
+            self._say(why.removesuffix(f"\n  {STAND}") + again if again_s else why)
             return
         for held in picked:
             self._taken.setdefault(held.host.name, []).append(held)

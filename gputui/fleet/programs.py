@@ -250,9 +250,10 @@ class Programs:
         text = " ".join(order.launch.argv)[:NOTE_CHARACTERS]
         group.claimed = await hold(
             self._claims(),
-            replace(wanted, wait_s=max(0.0, until - time.monotonic())),
+            wanted,
             lambda: Note(text, since=time.time()),
             lambda why: group.send(ProgramWaits(why)),
+            until,
         )
         lines = list(self._hosts)
         group.claimed.sort(key=lambda held: lines.index(held.host.name))

@@ -75,16 +75,19 @@ def _harmless(char: str) -> str:
     return "␡" if code == 0x7F else "�"
 
 
-def span(seconds: float) -> str:
-    """Return a span of time in its largest unit.
+def span(seconds: float, *, fine: bool = False) -> str:
+    """Return a span of time in its largest unit; if `fine`, in hours and minutes or days and hours.
 
     >>> span(0.4), span(59), span(61), span(7300), span(200000)
     ('0s', '59s', '1m', '2h', '2d')
+    >>> span(7140, fine=True), span(61, fine=True), span(2 * 86400, fine=True)
+    ('1h59m', '1m', '2d')
     """
     whole = max(0, int(seconds))
-    for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
+    for unit, length, below in (("d", 86400, "h"), ("h", 3600, "m"), ("m", 60, "")):
         if whole >= length:
-            return f"{whole // length}{unit}"
+            rest = span(whole % length) if fine and below else ""
+            return f"{whole // length}{unit}" + (rest if rest.endswith(below) else "")
     return f"{whole}s"
 
 

@@ -379,7 +379,7 @@ def _promise(device: DeviceReading, now: float) -> list[str]:
     if (until := device.claim.note.until) is None:
         return []
     if until > now:
-        return [f"for {span(until - now)} more"]
+        return [f"for {span(until - now, fine=True)} more"]
     idle = f", idle {span(now - device.idle_since)}" if device.idle_since is not None else ""
     return [f"over by {span(now - until)}{idle}"]
 

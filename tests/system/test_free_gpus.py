@@ -58,6 +58,14 @@ def test_a_run_waits_for_gpus_and_takes_what_is_freed(gputui: Command, script: s
     assert second.returncode == 0 and said.count("localhost:gpu") == 4
 
 
+@pytest.mark.slow
+def test_who_waits_in_vain_is_told_once_and_not_to_wait(gputui: Command, script: str) -> None:
+    holding(gputui, "-n", "3", "--for", "119m")
+    done = gputui("--run", script, "--gpus", "4", "--wait", "18s")
+    assert done.returncode == 3 and done.stderr.count("waiting for GPUs: ") == 1, done.stderr
+    assert " · for 1h58m more" in done.stderr and "add --wait" not in done.stderr
+
+
 def test_a_line_of_the_hosts_file_gives_so_many_free_gpus(gputui: Command, script: str) -> None:
     holding(gputui, "-n", "1")
     done = gputui("localhost gpus=free:2", "--run", script)
