@@ -38,7 +38,7 @@ from gputui.protocol.connection_file import ConnectionFile, running_clusters
 from gputui.protocol.frontend import SnapshotTaken, ToFrontend
 from gputui.settings import load_settings
 from gputui.tui.rendering.format import age, memory, number, percent
-from gputui.tui.rendering.owners import gpu_sums
+from gputui.tui.rendering.owners import gpu_sums, user_shares
 
 WATCH_S = 2.0
 ANSWER_S = 2.0
@@ -87,7 +87,7 @@ async def who(hosts: str | None, by: str, only: tuple[str, ...], as_json: bool, 
                 rows += [{"host": each.host, "error": each.reason} for each in failed]
                 shown = json.dumps(rows, indent=1)
             else:
-                table = by_gpu(devices, now) if by == "gpu" else sums(devices, by, now)
+                table = by_gpu(devices, now) if by == "gpu" else sums(devices, by, now, only)
                 shown = "\n".join(aligned(table))
             print(safe_lines(shown), flush=True)
             if not watch:
@@ -239,14 +239,19 @@ def _nobody(device: DeviceReading) -> str:
     return "free" if is_free(device) else MISSING
 
 
-def sums(devices: Iterable[tuple[str, DeviceReading]], by: str, now: float) -> list[list[str]]:
+def sums(
+    devices: Iterable[tuple[str, DeviceReading]], by: str, now: float, only: Iterable[str] = ()
+) -> list[list[str]]:
     """Return a row for each user or host, under a head: GPUs, memory, power, and idle hours."""
 
-    def names(host: str, device: DeviceReading) -> tuple[str, ...]:
-        return users(device) if by == "user" else (host,)
+    def shares(host: str, device: DeviceReading) -> dict[str, float]:
+        return user_shares(device) if by == "user" else {host: 1.0}
 
+    meant = {word.removeprefix(f"{by}:") for word in only if word.startswith(f"{by}:")}
     rows = [[by, "gpus", "free", "memory", "power", "idle"]]
-    for each in gpu_sums(devices, now, names):
+    for each in gpu_sums(devices, now, shares):
+        if meant and each.name not in meant:
+            continue
         free = sum(is_free(device) for _, device in each.devices)
         counts = [str(len(each.devices)), str(free), memory(*each.memory_bytes)]
         rows.append(

@@ -9,7 +9,7 @@ import asyncio
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from gputui.errors import ClusterError, HeadError, HostError
 from gputui.fleet import checks

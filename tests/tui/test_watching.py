@@ -104,7 +104,7 @@ async def test_a_program_is_run_on_as_many_gpus_as_are_written() -> None:
         wanted = (("gpus", "3"), ("per", "gpu"), ("cwd", "/data"), ("arguments", "torchrun --help"))
         asked = StartRun(0, "exec:torchrun", wanted, cwd=here)
         await on.until(lambda: asked in on.link.asked)
-        await on.press(["colon", *"exec -n x true", "enter"], "write a number of GPUs")
+        await on.press(["colon", *"exec -n x true", "enter"], "'x' is not a valid integer")
 
 
 async def test_leaving_says_that_it_ends_unless_it_is_kept() -> None:

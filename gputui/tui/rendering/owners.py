@@ -12,6 +12,7 @@ from gputui.model.readings import (
     claim_text,
     in_use,
     is_free,
+    unseen_bytes,
     used_since,
     users,
 )
@@ -57,37 +58,60 @@ class GpuSum:
     name: str
     devices: tuple[tuple[str, DeviceReading], ...]
     """Each with its slot's name."""
+    memory_used_bytes: float
+    """What is theirs; of a GPU that several have, the part that their processes hold."""
+    power_w: float
+    """As the memory."""
     idle_s: float
     """How long these have computed nothing, together."""
 
     @property
-    def memory_bytes(self) -> tuple[int, int]:
-        """The memory used of these GPUs, and all that they have."""
-        devices = [device for _, device in self.devices]
-        used = sum(device.memory_used_bytes or 0 for device in devices)
-        return used, sum(device.memory_total_bytes or 0 for device in devices)
+    def memory_bytes(self) -> tuple[float, int]:
+        """The memory that is theirs, and all that these GPUs have."""
+        total = sum(device.memory_total_bytes or 0 for _, device in self.devices)
+        return self.memory_used_bytes, total
 
-    @property
-    def power_w(self) -> float:
-        """The power that these GPUs draw."""
-        return sum(device.power_w or 0.0 for _, device in self.devices)
+
+def user_shares(device: DeviceReading) -> dict[str, float]:
+    """Return the part of a GPU that each user has: of the memory that their processes hold.
+
+    Where none of them is known to hold any, they have equal parts.
+    """
+    held = dict.fromkeys(users(device), 0)
+    for process in device.processes:
+        if (user := process.user or "unknown") in held:
+            held[user] += process.memory_bytes or 0
+    if "unknown" in held:
+        held["unknown"] += unseen_bytes(device)
+    whole = sum(held.values())
+    return {user: part / whole if whole else 1 / len(held) for user, part in held.items()}
 
 
 def gpu_sums(
     devices: Iterable[tuple[str, DeviceReading]],
     now: float,
-    names: Callable[[str, DeviceReading], Iterable[str]] = lambda name, device: users(device),
+    shares: Callable[[str, DeviceReading], dict[str, float]] = lambda _, device: user_shares(
+        device
+    ),
 ) -> list[GpuSum]:
     """Return the sum over the devices of each name, by default of each user.
 
-    Those with the most GPUs come first; one GPU may have several names.
+    Those with the most GPUs come first; one GPU may be shared by several names.
     """
-    found: dict[str, list[tuple[str, DeviceReading]]] = defaultdict(list)
+    found: dict[str, list[tuple[str, DeviceReading, float]]] = defaultdict(list)
     for name, device in devices:
-        for each in names(name, device):
-            found[each].append((name, device))
+        for each, share in shares(name, device).items():
+            found[each].append((name, device, share))
     sums = []
     for user, some in sorted(found.items(), key=lambda each: (-len(each[1]), each[0])):
-        starts = [device.idle_since for _, device in some if device.idle_since is not None]
-        sums.append(GpuSum(user, tuple(some), sum(now - start for start in starts)))
+        starts = [device.idle_since for _, device, _ in some if device.idle_since is not None]
+        sums.append(
+            GpuSum(
+                user,
+                tuple((name, device) for name, device, _ in some),
+                sum(share * (device.memory_used_bytes or 0) for _, device, share in some),
+                sum(share * (device.power_w or 0.0) for _, device, share in some),
+                sum(now - start for start in starts),
+            )
+        )
     return sums
