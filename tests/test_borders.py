@@ -106,6 +106,7 @@ def test_a_listed_cluster_has_no_control_characters() -> None:
         "started": 0,
         "address": POISON,
         "problem": "",
+        "runs": [],
         "state": "running",
     }
     lines = clusters.table([row])

@@ -42,7 +42,7 @@ from gputui.errors import (
 )
 from gputui.model.plain_text import MISSING, aligned, many, safe, safe_lines
 from gputui.model.readings import Wanted
-from gputui.model.snapshot import ClusterState, RunState, RunStatus
+from gputui.model.snapshot import ClusterState, RunState, RunStatus, Snapshot
 from gputui.protocol.connection_file import ConnectionFile, chosen, find_cluster, running_clusters
 from gputui.protocol.frontend import CancelRun, ReadMetrics, SnapshotTaken, StartRun, Stop
 from gputui.protocol.programs import FINDING_GPUS, HOSTS_COME_UP, RUNS
@@ -86,7 +86,7 @@ def head_configuration(
 
     if options["workers"] == 0 and not interactive:
         raise UsageError("--workers 0: for the screen, which then only watches: gputui watch HOSTS")
-    settings = load_settings()
+    settings, programs = load_settings(), options.get("is_program", False)
     idle = (options.get("idle_timeout"), settings.idle_timeout_s, idle_timeout_s)
     settings = replace(
         settings,
@@ -96,10 +96,10 @@ def head_configuration(
     )
     return ConfigureHead(
         name=options["name"] or hosts.name,
-        numbered=not stays and not options["name"],
+        numbered=not options["name"] and (programs or not stays),
         hosts_text=hosts.text,
         hosts_source=hosts.source,
-        workers=0 if (programs := options.get("is_program", False)) else options["workers"],
+        workers=0 if programs else options["workers"],
         wanted=options.get("wanted") or Wanted(),
         promised_s=options.get("promised_s"),
         watch=programs or options["workers"] == 0,
@@ -247,7 +247,8 @@ def table(rows: list[dict[str, Any]]) -> list[str]:
         numbers = row["workers"], row["hosts"]
         counts = [MISSING if number is None else f"{number:,}" for number in numbers]
         watching = row["state"] == ClusterState.WATCHING
-        address = "watching, no workers" if watching else row["address"]
+        what = ", ".join(row["runs"]) or "watching"
+        address = f"{what}, no workers" if watching else row["address"]
         lines.append([row["name"], *counts, since, address + problem])
     return aligned(lines, right=(1, 2))
 
@@ -288,6 +289,7 @@ async def _describe(cluster: ConnectionFile) -> dict[str, Any]:
         "started": cluster.started_at,
         "version": cluster.version,
         "state": None,
+        "runs": [],
         "problem": NO_ANSWER,
     }
     opening = HeadConnection.open(cluster.socket, frontend="command", snapshots=True)
@@ -300,12 +302,18 @@ async def _describe(cluster: ConnectionFile) -> dict[str, Any]:
                 "workers": snapshot.workers_up,
                 "started": snapshot.started_at,
                 "state": snapshot.state,
+                "runs": _under_way(snapshot),
                 "problem": "",
             }
     except OtherVersionError:
         return row | {"problem": ANOTHER}
     except (GputuiError, TimeoutError):
         return row
+
+
+def _under_way(snapshot: Snapshot) -> list[str]:
+    """Return the ids of the runs that have not ended."""
+    return [run.id for run in snapshot.runs if not run.state.ended]
 
 
 async def metrics(name: str | None) -> None:
@@ -321,7 +329,7 @@ async def down(name: str | None, everything: bool) -> None:
         raise UsageError(f"--all stops every cluster: leave out --all to stop {name} alone")
     if (remote := remote_head(name)) is not None:
         try:
-            stopped = await _stopped(remote.open(frontend="command"))
+            stopped = await _stopped(remote.open(frontend="command", snapshots=True))
         except OtherVersionError:
             stopped = await remote.stop()
         finally:
@@ -330,7 +338,7 @@ async def down(name: str | None, everything: bool) -> None:
         return
 
     async def stop(cluster: ConnectionFile) -> None:
-        opening = HeadConnection.open(cluster.socket, frontend="command")
+        opening = HeadConnection.open(cluster.socket, frontend="command", snapshots=True)
         try:
             await _stopped(asyncio.wait_for(opening, ANSWER_S))
         except (OtherVersionError, TimeoutError):
@@ -345,8 +353,13 @@ async def down(name: str | None, everything: bool) -> None:
 
 
 async def _stopped(opening: Awaitable[HeadConnection]) -> str:
-    """Have a head stop its cluster, and return the cluster's name once it is gone."""
+    """Have a head stop its cluster, and return the cluster's name once it is gone.
+
+    The runs that end with it are named.
+    """
     async with await opening as connection:
+        for run in _under_way((await connection.received(SnapshotTaken)).snapshot):
+            print(safe(f"gputui: {connection.attached.name}: ends {run}"), file=sys.stderr)
         await connection.request(Stop(0))
         async for _ in connection.messages():
             continue

@@ -107,6 +107,7 @@ def test_clusters_are_a_table_within_80_columns() -> None:
         "hosts": 125,
         "started": 0.0,
         "problem": "",
+        "runs": [],
         "state": "running",
         "address": "tls://10.0.0.12:45347",
     }

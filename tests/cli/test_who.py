@@ -31,7 +31,7 @@ def test_memory_and_power_of_a_shared_gpu_are_counted_once() -> None:
         ["unknown", "1", "30.0/80.0G", "150 W"],
     ]
     (_, row) = sums(DEVICES, "host", 0.0)
-    assert row[3:5] == ["141/240G", "900 W"]
+    assert row[3:5] == ["141.0/240G", "900 W"]
 
 
 def test_a_filter_of_one_user_leaves_those_who_share_their_gpus_out() -> None:

@@ -163,9 +163,17 @@ def test_a_detached_program_that_gets_no_gpu_says_so(gputui: Command) -> None:
     holding(gputui, "-n", "4")
     done = gputui("--exec", "--detach", "--", "sleep", "60")
     assert done.returncode == 3 and "1 asked for, 0 free" in done.stderr
-    waits = gputui.ok("--exec", "--detach", "--name", "job", "--wait", "1h", "--", "sleep", "60")
+    waits, other = (
+        gputui.ok("--exec", "--detach", "--wait", "1h", "--", "sleep", "60") for _ in range(2)
+    )
     assert "it waits: too few free GPUs" in waits.stderr
-    assert gputui("down", "job").returncode == 0
+    assert "gputui attach local-2" in other.stderr
+    first, second = (each.stdout.strip() for each in (waits, other))
+    assert [line.split()[-3:] for line in gputui.ok("ls").stdout.splitlines()[1:]] == [
+        [f"{run},", "no", "workers"] for run in (first, second)
+    ]
+    assert gputui("down", "local").stderr == f"gputui: local: ends {first}\n"
+    assert gputui("down").stderr == f"gputui: local-2: ends {second}\n"
     assert not done.stdout and "no cluster runs" in gputui("ls").stdout + gputui("ls").stderr
 
 

@@ -219,7 +219,8 @@ def _state(watched: Watched, snapshot: Snapshot) -> Part:
     if running and without_workers(snapshot):
         return "  ✖ no workers", "bad"
     if watched.watching:
-        return "  watching, no workers", ""
+        runs = sum(not run.state.ended for run in snapshot.runs)
+        return f"  {fmt.many(runs, 'run') if runs else 'watching'}, no workers", ""
     if not running:
         return f"  ◔ {snapshot.state.value}", "accent"
     broken = any(alarm.serious for alarm in watched.alarms)
