@@ -6,8 +6,8 @@ file `UUID.UID.note` of the holder's own says why and until when, and counts onl
 that wrote it holds the lock. Who waits holds a lock on a `ticket-*` of their own; the lowest comes
 first.
 
-Any program can join: `exec 9<FOLDER/UUID.lock; flock -n 9`. Reading is enough to lock. Without
-O_CREAT, because the kernel refuses O_CREAT on another user's file in a sticky folder
+Any program can join: `flock -n -o /dev/fd/9 CMD 9<FOLDER/UUID.lock`. Reading is enough to lock.
+Without O_CREAT, because the kernel refuses O_CREAT on another user's file in a sticky folder
 (fs.protected_regular).
 """
 

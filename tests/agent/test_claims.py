@@ -5,12 +5,14 @@ import json
 import multiprocessing
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from importlib import resources
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -154,6 +156,28 @@ def test_flock_of_util_linux_excludes_and_is_excluded(folder: Path, start: Start
     finally:
         held.kill()
         held.communicate()
+
+
+def test_the_line_of_the_help_holds_a_gpu_by_name(folder: Path, start: Start) -> None:
+    text = resources.files("gputui.help").joinpath("sharing.md").read_text()
+    (line,) = re.findall(r"`(flock -n .*GPU-.*\.lock)`", text)
+    line = line.replace("/run/lock/gputui/GPU-3f0c", f"{folder}/{GPUS[0]}")
+    line = line.replace("python train.py", "sh -c 'echo held; exec sleep 60'")
+    alice = start(ALICE)
+    alice.claim(GPUS[:1], TEXT)
+    assert subprocess.run(["sh", "-c", line], user=BOB, group=BOB).returncode == 1
+    alice.release()
+    shell = subprocess.Popen(
+        ["sh", "-c", f"exec {line}"], user=BOB, group=BOB, stdout=subprocess.PIPE
+    )
+    try:
+        assert shell.stdout and shell.stdout.readline() == b"held\n"
+        assert alice.claim(GPUS[:1], TEXT) == GPUS[:1]
+        assert seen(folder) == {GPUS[0]: Claim(shell.pid, str(BOB))}
+    finally:
+        child = Path(f"/proc/{shell.pid}/task/{shell.pid}/children").read_text()
+        os.kill(int(child), signal.SIGKILL)
+        shell.communicate()
 
 
 def locked(folder: Path) -> dict[str, int]:
