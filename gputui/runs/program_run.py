@@ -51,7 +51,8 @@ from gputui.runs.run import (
 
 GRACE_S = 5.0
 """How long processes may go on after a signal, and the others after the first that fails."""
-LONGEST_LINE = 2**16
+LONGEST_LINE = 2**24
+"""A longer one is cut: it is kept until its end comes."""
 
 
 async def run_program(order: RunPrograms, request: RunRequest, open_cluster: OpenCluster) -> int:
@@ -261,13 +262,16 @@ class Lines:
 
     def __init__(self, target: Any, name: bytes, note: Callable[[list[str]], None]) -> None:
         self._target, self._name, self._note = target, name, note
-        self._partial = b""
+        self._partial = bytearray()
 
     def write(self, data: bytes) -> None:
         """Write a piece; raises BrokenPipeError where nobody reads any more."""
-        *lines, self._partial = (self._partial + data).split(b"\n")
-        if len(self._partial) > LONGEST_LINE:
-            lines, self._partial = [*lines, self._partial], b""
+        whole, newline, rest = data.rpartition(b"\n")
+        self._partial += whole if newline else rest
+        lines = list[bytes]()
+        if newline or len(self._partial) > LONGEST_LINE:
+            lines = bytes(self._partial).split(b"\n")
+            self._partial = bytearray(rest if newline else b"")
         self._note([line.decode("utf-8", "replace") for line in lines])
         self._put(b"".join(self._name + line + b"\n" for line in lines) if self._name else data)
 
