@@ -37,8 +37,8 @@ FEW = {
         (*DASK, "cupy", "pandas"),
     ),
     "a head, begun early": (
-        "import gputui.cli.commands, gputui.cli.unnamed",
-        ("gputui.process.procfs", "gputui.model.usage", "gputui.model.hosts", "msgspec"),
+        "import gputui.cli, gputui.client.head_process as begun\nwith begun.begun_head(): ...",
+        ("gputui.process.procfs", "click", "dataclasses", "pathlib", "msgspec"),
     ),
     "a program's parent": (
         "import gputui.agent.__main__, gputui.agent.program_parent",

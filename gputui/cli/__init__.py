@@ -10,14 +10,16 @@ import errno
 import io
 import os
 import sys
-import traceback
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gputui.errors import ExitCode, GputuiError, UsageError
 from gputui.model.plain_text import safe_lines
 from gputui.process.search_path import ignore_working_directory
+
+if TYPE_CHECKING:
+    from gputui.client.head_process import HeadProcess
 
 __all__ = ["main"]
 
@@ -41,6 +43,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         print("gputui: interrupted", file=sys.stderr)
         status = ExitCode.INTERRUPTED
     except Exception:
+        import traceback
+
         traceback.print_exc()
         status = ExitCode.COMPUTATION_FAILED
     try:
@@ -53,20 +57,47 @@ def main(argv: Sequence[str] | None = None) -> None:
     os._exit(status)
 
 
+class Typed(NamedTuple):
+    """What a command is given besides its options."""
+
+    script_arguments: tuple[str, ...]
+    head: "HeadProcess | None"
+    """One that has begun for its run."""
+
+
 def run_command(argv: list[str]) -> int:
     """Run a command and return its exit code."""
+    before, after = _split_at_dashes(argv)
+    with _begun_head(before) as head:
+        return _run_command(before, Typed(tuple(after), head))
+
+
+def _begun_head(words: Sequence[str]) -> "AbstractContextManager[HeadProcess | None]":
+    """Begin the head of a run, which starts while all else is imported.
+
+    A preset in a file adds its folder to where workers look for modules, before a head starts.
+    """
+    options = {word.partition("=")[0] for word in words}
+    later = "--attach" in options or any(".py:" in word for word in words)
+    if later or options.isdisjoint(("--run", "--exec")):
+        return nullcontext()
+    from gputui.client.head_process import begun_head
+
+    return begun_head()
+
+
+def _run_command(words: list[str], typed: Typed) -> int:
     import click
 
     from gputui.cli.commands import gputui
 
-    before, after = _split_at_dashes(argv)
     try:
         try:
-            Path.cwd()  # else no path would mean anything
+            os.getcwd()  # noqa: PTH109 - else no path would mean anything; pathlib is slow to come
         except OSError as error:
             hint = "cd to another one"
             raise UsageError(f"the folder you are in: {error.strerror}; {hint}") from error
-        result = gputui.main(before, prog_name="gputui", standalone_mode=False, obj=tuple(after))
+        result = gputui.main(words, prog_name="gputui", standalone_mode=False, obj=typed)
         return int(result or ExitCode.DONE)
     except click.ClickException as error:
         error.show()

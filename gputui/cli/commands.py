@@ -157,8 +157,8 @@ on, 130 interrupted.
 @click.pass_context
 def gputui(ctx: click.Context) -> None:
     """Refuse a script's arguments where no script can be named."""
-    if ctx.obj and ctx.invoked_subcommand != "open":
-        hint = f"gputui --run SCRIPT.py -- {' '.join(ctx.obj)}"
+    if ctx.obj.script_arguments and ctx.invoked_subcommand != "open":
+        hint = f"gputui --run SCRIPT.py -- {' '.join(ctx.obj.script_arguments)}"
         raise UsageError(f"what follows -- belongs to a script that --run names: {hint}")
 
 

@@ -8,9 +8,7 @@ is started before any loop runs, by callers that block, and may outlive them.
 import contextlib
 import os
 import subprocess
-import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gputui.errors import HeadError, UsageError
@@ -64,6 +62,8 @@ class HeadProcess(subprocess.Popen[bytes]):
 
     def configure(self, config: "ConfigureHead") -> None:
         """Send its configuration: it begins to reach its hosts at once."""
+        from dataclasses import replace
+
         from gputui.protocol.typed_codec import encode
 
         self._say(encode(replace(config, cluster_id=self.cluster_id, starter_pid=os.getpid())))
@@ -110,6 +110,8 @@ class HeadProcess(subprocess.Popen[bytes]):
         if self.kept:
             self.terminate()
         self._hang_up()
+        import threading
+
         killing = threading.Timer(END_S, self.kill)
         killing.daemon = True
         killing.start()

@@ -51,10 +51,9 @@ def add_task_path() -> None:
 
 def _task_path() -> list[str]:
     """Return the folders on this interpreter's path that are not part of its installation."""
-    from pathlib import Path
-
     found = dict.fromkeys(map(os.path.abspath, sys.path))
-    return [path for path in found if Path(path).is_dir() and not _is_installed(path)]
+    folders = filter(os.path.isdir, found)  # a head waits for this: without pathlib
+    return [path for path in folders if not _is_installed(path)]
 
 
 def _given() -> list[str]:

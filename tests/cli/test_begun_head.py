@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gputui.cli import run_command, unnamed
+from gputui.cli import run_command
 from gputui.client.head_process import HeadProcess, begun_head
 from gputui.client.start import spawn_head
 from gputui.process.procfs import environment
@@ -64,7 +64,9 @@ def test_where_none_can_begin_the_run_says_why(
 def test_none_begins_for_what_attaches_or_adds_to_the_path(
     words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unnamed, "begun_head", lambda: pytest.fail("it began one"))
+    monkeypatch.setattr(
+        "gputui.client.head_process.begun_head", lambda: pytest.fail("it began one")
+    )
     assert run_command([*words]) == 2
 
 
