@@ -87,18 +87,23 @@ def several(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
     )
 
 
-def _checked(context: click.Context, option: click.Parameter, text: str | None) -> str | None:
-    """Return a span or size as it was written; raises UsageError for what is none."""
-    from gputui.client.sources import parse_size, parse_span
+def _checked_span(_: click.Context, option: click.Parameter, text: str | None) -> str | None:
+    """Return a span as it was written; raises UsageError."""
+    from gputui.client.sources import parse_span
 
-    if text is not None and option.metavar == "SPAN":
-        parse_span(text)
-    elif text is not None:
-        parse_size(option.opts[0], text)
+    parse_span("0" if text is None else text)
     return text
 
 
-span_option = functools.partial(click.option, metavar="SPAN", callback=_checked)
+def _checked_size(_: click.Context, option: click.Parameter, text: str) -> str:
+    """Return a size as it was written; raises UsageError."""
+    from gputui.client.sources import parse_size
+
+    parse_size(option.opts[0], text)
+    return text
+
+
+span_option = functools.partial(click.option, metavar="SPAN", callback=_checked_span)
 gpu_options = several(
     click.option("-n", "--gpus", type=click.IntRange(1), help="Take so many that are free."),
     span_option("--wait", help="Stand in line for GPUs, at most so long: 2h."),
@@ -106,7 +111,7 @@ gpu_options = several(
         "--memory-free",
         default="",
         metavar="SIZE",
-        callback=_checked,
+        callback=_checked_size,
         help="Only GPUs with so much free.",
     ),
 )

@@ -4,7 +4,7 @@
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from gputui.model.frozen import frozen
 from gputui.model.readings import (
@@ -20,6 +20,9 @@ from gputui.tui.rendering import Line, Part
 from gputui.tui.rendering.format import MISSING, age, safe
 
 IDLE_SHOWN_S = 60.0
+
+Shares = Callable[[str, DeviceReading], Mapping[str, float]]
+"""A slot's name and its GPU → the part that each has of it."""
 
 
 def is_over(device: DeviceReading, now: float) -> bool:
@@ -90,9 +93,7 @@ def user_shares(device: DeviceReading) -> dict[str, float]:
 def gpu_sums(
     devices: Iterable[tuple[str, DeviceReading]],
     now: float,
-    shares: Callable[[str, DeviceReading], dict[str, float]] = lambda _, device: user_shares(
-        device
-    ),
+    shares: Shares = lambda name, device: user_shares(device),
 ) -> list[GpuSum]:
     """Return the sum over the devices of each name, by default of each user.
 
