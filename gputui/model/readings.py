@@ -329,7 +329,8 @@ def unseen_bytes(device: DeviceReading) -> int:
     """
     held = [each.memory_bytes for each in device.processes]
     unseen = (device.memory_used_bytes or 0) - sum(each or 0 for each in held)
-    return 0 if None in held or unseen < UNSEEN_BYTES else unseen
+    known = device.usable and None not in held  # a GPU in MIG mode says what its instances hold
+    return unseen if known and unseen >= UNSEEN_BYTES else 0
 
 
 def in_use(device: DeviceReading) -> bool:
