@@ -28,9 +28,9 @@ PACK = Path(_packed[0] + _packed[1]) if _packed[1] else None
 """The zipapp that this agent runs from."""
 
 
-def own_command() -> list[str]:
-    """Return the command that starts this very agent, packed or installed."""
-    return [sys.executable, str(PACK)] if PACK else own_python("gputui.agent")
+def own_command(*options: str) -> list[str]:
+    """Return the command that starts this very agent; packed, with options of Python."""
+    return [sys.executable, *options, str(PACK)] if PACK else own_python("gputui.agent")
 
 
 @frozen

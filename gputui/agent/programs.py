@@ -287,8 +287,9 @@ class Program:
                 theirs += [theirs[0], stdout, stderr]
                 if launch.has_input:
                     theirs[1], self._input = os.pipe()
+            parent = own_command("-S")  # it needs nothing that is installed
             return Child(
-                [*own_command(), "program", str(os.getpid()), how, *launch.argv],
+                [*parent, "program", str(os.getpid()), how, *launch.argv],
                 env={**self._environ, "PWD": cwd},
                 stdin=theirs[1],
                 stdout=theirs[2],
