@@ -96,6 +96,9 @@ def _agent_of(
             if _in_new_session():
                 try:
                     out.close()
+                    from gputui.agent.gpu.nvml import Nvml
+
+                    Nvml.open_early()  # the driver takes about as long as the imports below
                     from gputui.agent.supervisor import supervise
 
                     supervise(configure, agent_socket, listener, lock, scratch)
