@@ -1,6 +1,7 @@
 """One channel: framing, order, bounds, and an answer to every request."""
 
 import asyncio
+import os
 import socket
 import tracemalloc
 from collections.abc import AsyncIterator, Coroutine
@@ -322,3 +323,14 @@ async def test_what_is_not_compressed_as_it_should_be_is_an_error_of_that_peer()
     with pytest.raises(ProtocolError, match="not compressed as it should be"):
         await receiver.receive()
     await receiver.close()
+
+
+async def test_a_pipe_that_nobody_reads_any_more_is_closed_without_an_error() -> None:
+    source, target = os.pipe(), os.pipe()
+    stream = await SocketStream.of_pipes(source[0], target[1])
+    os.close(target[0])
+    stream.write(b"x")
+    stream.write(b"y")
+    await asyncio.sleep(0.1)
+    await stream.close()
+    os.close(source[1])

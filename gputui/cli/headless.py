@@ -199,7 +199,13 @@ def _program(
         whole=per is not Per.GPU and (options["gpus_per_host"] or gpus) > 1,
     )
     order = RunPrograms(
-        0, "", launch, wanted, per, options["send"] or "", pin_uuid=options["pin"] == "uuid"
+        0,
+        "",
+        launch,
+        wanted,
+        per,
+        str(Path(options["send"]).resolve()) if options["send"] else "",
+        pin_uuid=options["pin"] == "uuid",
     )
     options["preset"] = f"{PROGRAM}{argv[0]}"
     typed = {

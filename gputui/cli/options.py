@@ -132,7 +132,7 @@ program_options = several(
     click.option(
         "--send",
         metavar="FOLDER",
-        type=click.Path(exists=True, file_okay=False, resolve_path=True),
+        type=click.Path(exists=True, file_okay=False),
         help="Start it in a copy of this folder on the hosts, without what git ignores.",
     ),
     click.option(
@@ -166,6 +166,8 @@ def check_program(options: Mapping[str, Any]) -> None:
 
     if options["send"] and options["cwd"]:
         raise UsageError("--send brings the folder to start in: leave out --cwd")
+    if options["per"] == "once" and options["gpus_per_host"]:
+        raise UsageError("--per once: all GPUs are of one host: leave out --gpus-per-host")
     check_per_host(options["gpus"] or 1, options["gpus_per_host"])
 
 

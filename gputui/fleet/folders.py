@@ -41,6 +41,8 @@ async def pack_folder(folder: str, archive: IO[bytes]) -> None:
     """Pack a folder into a file, without what git ignores; raises ClusterError."""
     try:
         names = await _names(Path(folder).absolute(), is_repository=True)
+        if not names:
+            raise ClusterError(f"--send {folder}: it is empty, or git ignores all of it")
         await asyncio.to_thread(_pack, Path(folder), names, archive)
     except OSError as error:
         raise ClusterError(f"--send {folder}: {error.strerror or error}") from error
@@ -53,7 +55,8 @@ async def _names(folder: Path, *, is_repository: bool) -> list[str]:
     for name in await asyncio.to_thread(os.listdir, folder) if listed is None else listed:
         names.append(name)
         inner = folder / name
-        if inner.is_dir() and not inner.is_symlink():  # git lists files, and other repositories
+        # git lists files, other repositories, and `./` for a submodule that was not cloned.
+        if inner != folder and inner.is_dir() and not inner.is_symlink():
             is_repository = listed is not None or (inner / ".git").exists()
             below = await _names(inner, is_repository=is_repository)
             names += [str(Path(name) / each) for each in below]

@@ -143,6 +143,8 @@ class DeviceReading:
     xid: SmallNumber = 0
     """The driver's number for what went wrong last; 0 where nothing has."""
     xid_at: Moment | None = None
+    graphics_bytes: Bytes = 0
+    """Memory that programs hold which do nothing but draw; they claim nothing."""
 
     @property
     def is_mig(self) -> bool:
@@ -328,7 +330,8 @@ def unseen_bytes(device: DeviceReading) -> int:
     0 where it is little, or where what a process holds is not known.
     """
     held = [each.memory_bytes for each in device.processes]
-    unseen = (device.memory_used_bytes or 0) - sum(each or 0 for each in held)
+    seen = device.graphics_bytes + sum(each or 0 for each in held)
+    unseen = (device.memory_used_bytes or 0) - seen
     known = device.usable and None not in held  # a GPU in MIG mode says what its instances hold
     return unseen if known and unseen >= UNSEEN_BYTES else 0
 

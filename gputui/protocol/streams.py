@@ -108,8 +108,10 @@ class SocketStream:
         try:
             async with asyncio.timeout(CLOSE_S):
                 await self._writer.wait_closed()
-        except OSError:  # TimeoutError, too
+        except TimeoutError:
             self.abort()
+        except OSError:  # nobody reads it any more
+            pass
         if self._source is not None:
             self._source.close()
 

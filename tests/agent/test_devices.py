@@ -8,7 +8,7 @@ import pytest
 
 from gputui.agent.gpu.nvml import SLOW_EVERY, Gpu, Nvml, between
 from gputui.errors import DevicesError
-from gputui.model.readings import DeviceProcess, Owner
+from gputui.model.readings import DeviceProcess, Owner, unseen_bytes
 
 MIB = 2**20
 SOMEBODY = DeviceProcess(0, Owner.OTHER, "bob", "python train.py", None)
@@ -145,6 +145,15 @@ def test_a_process_is_told_with_its_user_command_and_memory(nvml):
     assert (first.pid, first.memory_bytes) == (41, 500 * MIB)
     assert (first.owner, first.user, first.command) == (Owner.OTHER, "bob", "python train.py")
     assert second.memory_bytes is None
+
+
+def test_what_a_desktop_draws_with_is_not_held_unseen(nvml):
+    both = {"pid": 1, "memory_mib": 300, "type": "C+G"}
+    drawing = {"pid": 2, "memory_mib": 2500, "type": "G"}
+    nvml.set(gpus=[{"used_mib": 3000, "processes": [both, drawing]}, {"used_mib": 3000}])
+    desktop, other = (gpu.read()[0] for gpu in gpus())
+    assert [each.pid for each in desktop.processes] == [1]
+    assert (unseen_bytes(desktop), unseen_bytes(other)) == (0, 3000 * MIB)
 
 
 def test_the_cpus_near_a_gpu_are_those_this_process_may_use(nvml):

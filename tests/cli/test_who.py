@@ -1,5 +1,7 @@
 """What each user has, as `who --by user` prints it."""
 
+from dataclasses import replace
+
 from gputui.cli.hosts import sums
 from gputui.model.readings import Claim, DeviceProcess, DeviceReading, Owner
 
@@ -32,6 +34,15 @@ def test_memory_and_power_of_a_shared_gpu_are_counted_once() -> None:
     ]
     (_, row) = sums(DEVICES, "host", 0.0)
     assert row[3:5] == ["141.0/240G", "900 W"]
+
+
+def test_memory_that_is_held_unseen_is_of_the_claims_holder() -> None:
+    claimed = replace(UNSEEN, claim=Claim(3, "bin"))
+    _, *rows = sums([("a", claimed)], "user", 0.0)
+    assert [row[:1] + row[3:5] for row in rows] == [
+        ["alice", "10.0/80.0G", "50 W"],
+        ["bin", "30.0/80.0G", "150 W"],
+    ]
 
 
 def test_a_filter_of_one_user_leaves_those_who_share_their_gpus_out() -> None:

@@ -375,9 +375,20 @@ def nvmlDeviceGetMigDeviceHandleByIndex(handle: Handle, index: int) -> Handle:  
 
 def nvmlDeviceGetComputeRunningProcesses(handle: Handle) -> list[Any]:  # noqa: N802
     target = _enter("nvmlDeviceGetComputeRunningProcesses", handle)
+    return _processes(target, "C")
+
+
+def nvmlDeviceGetGraphicsRunningProcesses(handle: Handle) -> list[Any]:  # noqa: N802
+    target = _enter("nvmlDeviceGetGraphicsRunningProcesses", handle)
+    return _processes(target, "G")
+
+
+def _processes(target: Any, kind: str) -> list[Any]:
+    """Return the processes of a kind; one of nvidia-smi's type C+G is of both."""
     return [
         SimpleNamespace(pid=process["pid"], usedGpuMemory=_bytes(process.get("memory_mib")))
         for process in target.processes
+        if kind in process.get("type", "C")
     ]
 
 

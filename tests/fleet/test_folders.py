@@ -59,6 +59,31 @@ async def test_what_repositories_in_a_folder_ignore_is_left_out_and_their_histor
     assert await names(tmp_path / "plain") == there
 
 
+async def test_a_submodule_that_was_not_cloned_is_an_empty_folder(tmp_path: Path) -> None:
+    identity = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "protocol.file.allow=always"]
+    for name in ("sub", "top"):
+        git = ["git", "-C", str(tmp_path / name), *identity]
+        subprocess.run(["git", "init", "-q", str(tmp_path / name)], check=True)
+        (tmp_path / name / "a.py").write_text("x")
+        if name == "top":
+            subprocess.run([*git, "submodule", "--quiet", "add", "../sub", "sub"], check=True)
+        subprocess.run([*git, "add", "."], check=True)
+        subprocess.run([*git, "commit", "-qm", "a"], check=True)
+    subprocess.run(["git", "clone", "-q", tmp_path / "top", tmp_path / "clone"], check=True)
+    assert await names(tmp_path / "clone") == {"a.py", ".gitmodules", "sub"}
+
+
+async def test_a_folder_that_is_ignored_is_refused_not_sent_empty(tmp_path: Path) -> None:
+    (tmp_path / "build").mkdir()
+    (tmp_path / "build" / "b.py").write_text("x")
+    (tmp_path / ".gitignore").write_text("build\n")
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    with pytest.raises(
+        ClusterError, match=r"--send .*build: it is empty, or git ignores all of it"
+    ):
+        await names(tmp_path / "build")
+
+
 async def test_without_git_all_of_it_is_packed(tmp_path: Path) -> None:
     (tmp_path / "sub" / "empty").mkdir(parents=True)
     (tmp_path / "a.bin").write_text("x")

@@ -155,6 +155,8 @@ def test_a_standard_input_without_hosts_is_said_to_be_so(
         (("--exec", "--wait", "soon", "--", "true"), "is not a span of time"),
         (("--exec", "--send", "none", "--", "true"), "does not exist"),
         (("--exec", "--send", ".", "--cwd", "/", "--", "true"), "leave out --cwd"),
+        (("--exec", "--send", "", "--", "true"), "'' does not exist"),
+        (("--exec", "--per", "once", "-n2", "--gpus-per-host", "2", "--", "a"), "are of one host"),
         (("--attach", "me@x:a", "--exec", "--send", ".", "--", "true"), "of another machine"),
         (("claim", "--list", "--for", "3h"), "--for and --note: for GPUs that are to be claimed"),
         (("claim", "--for", "1x"), "is not a span of time: write 90s, 30m, 2h or 1d"),

@@ -264,10 +264,13 @@ class Gpu:
         """Return a device with its memory and, unless it is split, its processes."""
         total, used = self._memory(handle)
         running = device.usable and self._ask("nvmlDeviceGetComputeRunningProcesses", handle)
+        computing = {each.pid for each in running or ()}
+        drawing = self._ask("nvmlDeviceGetGraphicsRunningProcesses", handle) or ()
         return replace(
             device,
             memory_total_bytes=total,
             memory_used_bytes=used,
+            graphics_bytes=sum(e.usedGpuMemory or 0 for e in drawing if e.pid not in computing),
             processes=tuple(
                 replace(self._identify(each.pid), memory_bytes=each.usedGpuMemory)
                 for each in running or ()

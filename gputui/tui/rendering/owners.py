@@ -84,8 +84,8 @@ def user_shares(device: DeviceReading) -> dict[str, float]:
     for process in device.processes:
         if (user := process.user or "unknown") in held:
             held[user] += process.memory_bytes or 0
-    if "unknown" in held:
-        held["unknown"] += unseen_bytes(device)
+    if (holder := (device.claim and device.claim.user) or "unknown") in held:
+        held[holder] += unseen_bytes(device)
     whole = sum(held.values())
     return {user: part / whole if whole else 1 / len(held) for user, part in held.items()}
 
