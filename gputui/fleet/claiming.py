@@ -233,10 +233,11 @@ async def hold(
     waiting: Callable[[str], None] = lambda why: None,
     until: float | None = None,
 ) -> list[Held]:
-    """Claim free GPUs, all or none; wait in line for them `until` then, or for `wanted.wait_s`.
+    """Claim free GPUs, all or none; wait in line for them at most `wanted.wait_s`.
 
-    Returns them by host. Over several hosts in the order of their names, and with a pause that
-    differs from one to the next, so that two who wait do not each keep a part. `note` is called for
+    The wait ends at `until`, by the monotonic clock, where it has begun before. Returns GPUs by
+    host. Over several hosts in the order of their names, and with a pause that differs from one to
+    the next, so that two who wait do not each keep a part. `note` is called for
     a claim that begins now, `waiting` with why it waits. Raises ClusterError.
     """
     count = _number(hosts, wanted)
