@@ -32,6 +32,8 @@ from gputui.protocol.codec import decode
 CHUNK_BYTES = 2**16
 FIRST_LINE_BYTES = 2**20
 TURN_S = 0.02
+DYING_S = 0.002
+"""An agent that was killed gives up its connection first, and its lock a moment later."""
 
 
 def relay() -> int:
@@ -61,6 +63,7 @@ def relay() -> int:
         _pump(agent, out)
     if in_step:
         agent_socket.wait()
+    time.sleep(DYING_S)
     if agent_socket.sweep() and scratch:
         shutil.rmtree(scratch, ignore_errors=True)
     return 0
