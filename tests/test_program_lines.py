@@ -28,3 +28,9 @@ def test_a_line_that_comes_in_pieces_is_whole() -> None:
 def test_a_line_that_does_not_end_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(program_run, "LONGEST_LINE", 5)
     assert written(b"1234", b"56", b"78")[0] == b"3 | 123456\n3 | 78\n"
+
+
+def test_a_progress_bar_is_not_kept_for_long() -> None:
+    bar = b"\r 50 %" * 2**13
+    assert written(bar, bar)[0] == b"3 | " + 2 * bar + b"\n"
+    assert written(bar, bar, b"\r 51 %")[0].count(b"3 | ") == 2

@@ -167,6 +167,7 @@ def _program(
     if options["detach"] and options["trace"]:
         raise UsageError("--trace: not with --detach; leave out one of them")
     check_program(options)
+    options["send"] = options["send"] and str(Path(options["send"]).resolve())
     from gputui.cli.clusters import detach_program, remote_head
 
     if options["send"] and remote_head(options["attach"]):
@@ -204,7 +205,7 @@ def _program(
         launch,
         wanted,
         per,
-        str(Path(options["send"]).resolve()) if options["send"] else "",
+        options["send"] or "",
         pin_uuid=options["pin"] == "uuid",
     )
     options["preset"] = f"{PROGRAM}{argv[0]}"

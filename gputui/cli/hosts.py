@@ -91,7 +91,7 @@ async def who(hosts: str | None, by: str, only: tuple[str, ...], as_json: bool, 
                 shown = "\n".join(aligned(table))
             print(safe_lines(shown), flush=True)
             if not watch:
-                if any(each.gpus for each in read) and up and not any(up.values()):
+                if any(each.gpus and each.name in up for each in read) and not any(up.values()):
                     raise ClusterError("no host has a GPU that its gpus= names")
                 return int(ExitCode.DONE if up else ExitCode.NO_CLUSTER)
             await asyncio.sleep(WATCH_S)
@@ -249,9 +249,8 @@ def sums(
 
     meant = {word.removeprefix(f"{by}:") for word in only if word.startswith(f"{by}:")}
     rows = [[by, "gpus", "free", "memory", "power", "idle"]]
-    for each in gpu_sums(devices, now, shares):
-        if meant and each.name not in meant:
-            continue
+    found = gpu_sums(devices, now, shares)
+    for each in (each for each in found if not meant or each.name in meant):
         free = sum(is_free(device) for _, device in each.devices)
         counts = [str(len(each.devices)), str(free), memory(*each.memory_bytes)]
         rows.append(

@@ -112,8 +112,8 @@ async def workers_up(
             f"{each.name} ({each.reason or each.state})" for each in hosts if not each.state.final
         ]
         if lacking and time.monotonic() > due:
-            before, lacked = lacked, lacking.splitlines()[0]
-            if lacked != before:  # what follows tells moments
+            if (first := lacking.splitlines()[0]) != lacked:  # what follows tells moments
+                lacked, due = first, time.monotonic() + WAITING_EVERY_S
                 tell(f"waiting for GPUs: {lacking}")
         elif coming and time.monotonic() > due:
             due = time.monotonic() + WAITING_EVERY_S

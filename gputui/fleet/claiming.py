@@ -247,8 +247,7 @@ async def hold(
         raise ClusterError(safe("; ".join(words)))
     until = time.monotonic() + wanted.wait_s if until is None else until
     async with contextlib.AsyncExitStack() as lines:
-        waits = until > time.monotonic()
-        in_order = sorted(hosts, key=lambda host: host.name) if waits else []
+        in_order = sorted(hosts, key=lambda host: host.name) if until > time.monotonic() else []
         for host in in_order:
             if host.line.locked():
                 waiting(f"{host.name}: {BEFORE}")

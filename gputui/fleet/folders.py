@@ -51,16 +51,22 @@ async def pack_folder(folder: str, archive: IO[bytes]) -> None:
 async def _names(folder: Path, *, is_repository: bool) -> list[str]:
     """Return the paths in a folder, without those that git ignores, also in repositories below."""
     listed = await _listed(folder) if is_repository else None
-    names = list[str]()
-    for name in await asyncio.to_thread(os.listdir, folder) if listed is None else listed:
-        names.append(name)
-        inner = folder / name
-        # git lists files, other repositories, and `./` for a submodule that was not cloned.
-        if inner != folder and inner.is_dir() and not inner.is_symlink():
-            is_repository = listed is not None or (inner / ".git").exists()
-            below = await _names(inner, is_repository=is_repository)
-            names += [str(Path(name) / each) for each in below]
+    names, folders = await asyncio.to_thread(_looked_at, folder, listed)
+    for name in folders:
+        is_repository = listed is not None or (folder / name / ".git").exists()
+        below = await _names(folder / name, is_repository=is_repository)
+        names += [str(Path(name) / each) for each in below]
     return names
+
+
+def _looked_at(folder: Path, listed: list[str] | None) -> tuple[list[str], list[str]]:
+    """Return the names in a folder, and those of folders; git lists no folder but repositories.
+
+    It lists `./` for a submodule that was not cloned.
+    """
+    names = [each.name for each in folder.iterdir()] if listed is None else listed
+    inner = [(name, folder / name) for name in names]
+    return names, [n for n, p in inner if p != folder and p.is_dir() and not p.is_symlink()]
 
 
 async def _listed(folder: Path) -> list[str] | None:

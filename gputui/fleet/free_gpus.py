@@ -90,8 +90,7 @@ class FreeGpus:
 
     async def _take(self, until: float, again_s: float | None) -> None:
         """Claim what is missing, all or none; with `again_s` it is called again so often."""
-        count = self._wanted.count and self._wanted.count - self._number
-        wanted = replace(self._wanted, count=count)
+        wanted = replace(self._wanted, count=max(0, self._wanted.count - self._number))
         while self._coming() and not pick_free(self._claims(), wanted):
             await asyncio.sleep(LOOK_S)
         if not self._lacks():

@@ -372,8 +372,7 @@ def claim_text(device: DeviceReading, now: float) -> str:
         parts += [f"({note.person}, unverified)"] * bool(note.person)
         parts += [note.text] * bool(note.text)
         parts += _promise(device, now)
-    if device.waiting:
-        parts.append(f"waiting: {', '.join(device.waiting)}")
+    parts += [f"waiting: {', '.join(device.waiting)}"] * bool(device.waiting)
     return safe(" · ".join(parts))
 
 
@@ -390,18 +389,14 @@ def _promise(device: DeviceReading, now: float) -> list[str]:
 
 def used_since(device: DeviceReading) -> float | None:
     """Return since when a GPU has been claimed or used; None where that is not known."""
-    starts = [each.since for each in device.processes if each.since]
-    if device.claim and device.claim.note.since:
-        starts.append(device.claim.note.since)
-    return min(starts, default=None)
+    claimed = device.claim.note.since if device.claim else None
+    return min(filter(None, (claimed, *(each.since for each in device.processes))), default=None)
 
 
 def queue_lines(devices: Iterable[tuple[str, DeviceReading]], now: float) -> list[str]:
     """Describe for one who waits, a line each, who has the GPUs."""
     lines = []
-    for host, device in devices:
-        if is_free(device):
-            continue
+    for host, device in filter(lambda each: not is_free(each[1]), devices):
         since = used_since(device)
         what = " · ".join(
             [

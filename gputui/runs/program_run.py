@@ -53,6 +53,8 @@ GRACE_S = 5.0
 """How long processes may go on after a signal, and the others after the first that fails."""
 LONGEST_LINE = 2**24
 """A longer one is cut: it is kept until its end comes."""
+LONGEST_DRAWN_OVER = 2**16
+"""Of a line that is drawn over by `\\r`, as progress bars are."""
 
 
 async def run_program(order: RunPrograms, request: RunRequest, open_cluster: OpenCluster) -> int:
@@ -269,7 +271,8 @@ class Lines:
         whole, newline, rest = data.rpartition(b"\n")
         self._partial += whole if newline else rest
         lines = list[bytes]()
-        if newline or len(self._partial) > LONGEST_LINE:
+        most = LONGEST_DRAWN_OVER if b"\r" in self._partial else LONGEST_LINE
+        if newline or len(self._partial) > most:
             lines = bytes(self._partial).split(b"\n")
             self._partial = bytearray(rest if newline else b"")
         self._note([line.decode("utf-8", "replace") for line in lines])

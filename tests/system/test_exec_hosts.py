@@ -2,6 +2,7 @@
 ends it."""
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -232,3 +233,5 @@ def test_a_folder_that_is_sent_goes_with_the_program(
     assert {size for _, _, _, size in said} == {"100000"}
     nothing_left(namespace_hosts)
     assert said and not any(Path(cwd).exists() for _, _, cwd, _ in said)
+    run, *_ = json.loads(three.ok("runs", "--json").stdout)
+    assert run["parameters"]["send"] == str(folder), "a repeat elsewhere means the same folder"

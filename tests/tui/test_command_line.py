@@ -188,6 +188,13 @@ async def test_a_programs_wrong_options_are_refused_where_they_are_typed(
         assert on.link.asked == []
 
 
+async def test_a_folder_of_this_machine_is_not_sent_by_a_head_elsewhere() -> None:
+    async with cluster().showing("h:gpu0", size=(100, 30)) as on:
+        on.app.login = "me@x"
+        await on.press(["colon", *"exec --send . python x.py", "enter"], "of another machine")
+        assert on.link.asked == []
+
+
 async def test_a_program_keeps_the_options_that_are_its_own() -> None:
     async with cluster().showing("h:gpu0", size=(100, 30)) as on:
         await on.press(["colon", *"exec --per gpu -n 2 python x.py --wait 3 -- y", "enter"])

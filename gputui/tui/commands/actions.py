@@ -316,6 +316,8 @@ async def _exec(app: Frame, argument: str) -> None:
     given = {name.replace("_", "-"): value for name, value in parse_program(words).items()}
     if not (arguments := given.pop("arguments")):
         raise HeadError("write the program: exec -n 2 python train.py")
+    if app.login and "send" in given:
+        raise HeadError("--send: the cluster is of another machine, and so is the folder's path")
     parameters = as_typed({**given, "gpus": given.get("gpus", 1), "arguments": arguments})
     await start_run(app, StartRun(0, f"{PROGRAM}{arguments[0]}", parameters))
 
