@@ -98,15 +98,14 @@ class Nvml:
 
     @classmethod
     def open_early(cls) -> None:
-        """Begin to open the library and its GPUs, in a thread: they answer sooner then."""
+        """Begin to open the library, in a thread: the next `open` finds it open, or waits less."""
 
         def begin() -> None:
             with contextlib.suppress(DevicesError):
-                nvml = cls.open()
-                for number in range(nvml.ask("nvmlDeviceGetCount") or 0):
-                    nvml.ask("nvmlDeviceGetHandleByIndex", number)
+                cls.open()
 
-        threading.Thread(target=begin, name="nvml early", daemon=True).start()
+        with contextlib.suppress(RuntimeError):  # no thread can be started: the watch says so
+            threading.Thread(target=begin, name="nvml early", daemon=True).start()
 
     def ask(self, function: str, *arguments: Any) -> Any:
         """Call an NVML function; return None if it fails or this NVML does not have it.
