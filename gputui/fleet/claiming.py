@@ -235,10 +235,10 @@ async def hold(
 ) -> list[Held]:
     """Claim free GPUs, all or none; wait in line for them at most `wanted.wait_s`.
 
-    The wait ends at `until`, by the monotonic clock, where it has begun before. Returns GPUs by
-    host. Over several hosts in the order of their names, and with a pause that differs from one to
-    the next, so that two who wait do not each keep a part. `note` is called for a claim that begins
-    now, `waiting` with why it waits. Raises ClusterError.
+    A wait that has begun before ends at `until`, by the monotonic clock. Returns GPUs by host. Over
+    several hosts in the order of their names, and with a pause that differs from one to the next,
+    so that two who wait do not each keep a part. `note` is called for a claim that begins now,
+    `waiting` with why it waits. Raises ClusterError.
     """
     count = _number(hosts, wanted)
     if count > (there := _sum(_fitting(hosts, wanted, _could_do))):

@@ -60,9 +60,9 @@ async def _names(folder: Path, *, is_repository: bool) -> list[str]:
 
 
 def _looked_at(folder: Path, listed: list[str] | None) -> tuple[list[str], list[str]]:
-    """Return the names in a folder, and those of folders; git lists no folder but repositories.
+    """Return the names in a folder, and the folders among them.
 
-    It lists `./` for a submodule that was not cloned.
+    Git lists files, and a repository as a folder; `./` is a submodule that was not cloned.
     """
     names = [each.name for each in folder.iterdir()] if listed is None else listed
     inner = [(name, folder / name) for name in names]

@@ -52,9 +52,9 @@ from gputui.runs.run import (
 GRACE_S = 5.0
 """How long processes may go on after a signal, and the others after the first that fails."""
 LONGEST_LINE = 2**24
-"""A longer one is cut: it is kept until its end comes."""
+"""A line is kept until its end comes; a longer one is cut."""
 LONGEST_DRAWN_OVER = 2**16
-"""Of a line that is drawn over by `\\r`, as progress bars are."""
+"""The same for a line that is drawn over by `\\r`, as progress bars are."""
 
 
 async def run_program(order: RunPrograms, request: RunRequest, open_cluster: OpenCluster) -> int:
