@@ -325,18 +325,19 @@ class AgentSession:
     async def _ping(self) -> NoReturn:
         """Keep the lease, and notice when nothing comes back."""
         interval_s, silence_s = self._settings.ping_interval_s, self._settings.silence_s
-        while not self._facts.done():  # a driver that wakes up may take longer than the lease
-            await asyncio.wait([self._facts], timeout=interval_s)
+        # A driver that wakes up may take longer than the lease.
+        while not (await asyncio.wait([self._facts], timeout=interval_s))[0]:
             if self.configured:
                 self.channel.send(KeepLease())
-        number = 0
-        while (quiet_s := time.monotonic() - self.heard_at) < silence_s + interval_s:
-            self._quiet(quiet_s)
-            number += 1
-            self.channel.send(KeepLease() if quiet_s < interval_s else Ping(number))
+        number, quiet_s = 0, 0.0
+        while quiet_s < silence_s + interval_s:
             wait_s = min(interval_s, max(silence_s - quiet_s, interval_s / 4))
             due = time.monotonic() + wait_s
             await asyncio.sleep(wait_s)
             held_up_s = time.monotonic() - due  # what held this process up is no host's silence
             self.heard_at = min(self.heard_at + held_up_s, time.monotonic())
+            quiet_s = time.monotonic() - self.heard_at
+            self._quiet(quiet_s)
+            number += 1
+            self.channel.send(KeepLease() if quiet_s < interval_s else Ping(number))
         raise self.stages.error(f"no message for {quiet_s:.0f} s", transient=True)

@@ -112,6 +112,14 @@ async def test_a_host_is_tried_often_while_its_workers_live_which_are_silent_wit
     assert not any(kind == "lost" for _, _, kind, _ in one.head.events)
 
 
+async def test_an_agent_that_was_heard_a_moment_ago_is_sent_nothing_to_keep_its_lease(
+    begin: Begin,
+) -> None:
+    one = begin(ping_interval_s=60.0)
+    await one.up(2)
+    assert KeepLease() not in one.agent().taken
+
+
 async def test_an_agent_is_asked_for_an_answer_only_while_it_says_nothing(begin: Begin) -> None:
     one = begin(ping_interval_s=1.0, silence_s=4.0, telemetry_interval_s=0.01)
     await one.up(2)
