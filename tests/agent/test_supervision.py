@@ -133,13 +133,13 @@ async def test_an_agent_is_as_large_after_thousands_of_readings_as_after_some(
     driver.interval_s = 0.001
     pid = (await driver.connect()).agent_pid
     sizes = []
-    for _ in range(3):
+    for _ in range(6):
         for _ in range(READINGS):
             await driver.wait_for(Telemetry)
         driver.seen.clear()
         stat = process_stat(pid)
         sizes.append(stat.rss_bytes)
-    assert sizes[2] - sizes[1] < 2**19, sizes
+    assert sizes[5] - sizes[2] < 2**19, sizes  # it grows once, before that
 
 
 async def test_a_scratch_folder_that_is_gone_is_made_again(
