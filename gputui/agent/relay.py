@@ -99,12 +99,7 @@ def _agent_of(
             if _in_new_session():
                 try:
                     out.close()
-                    from gputui.agent.gpu.nvml import Nvml
-
-                    Nvml.open_early()  # the driver takes about as long as the imports below
-                    from gputui.agent.supervisor import supervise
-
-                    supervise(configure, agent_socket, listener, lock, scratch)
+                    _supervise(configure, agent_socket, listener, lock, scratch)
                 finally:
                     os._exit(0)
             return agent_socket.connect(), scratch
@@ -114,6 +109,27 @@ def _agent_of(
         raise
     finally:
         os.close(lock)
+
+
+def _supervise(
+    configure: Configure,
+    agent_socket: AgentSocket,
+    listener: socket.socket,
+    lock: int,
+    scratch: Path,
+) -> None:
+    """Be the agent; its GPUs' driver opens while it is imported, which takes about as long."""
+    from gputui.agent.gpu.watch import DeviceWatch
+
+    environ = {**os.environ, **dict(configure.env), "GPUTUI_CLUSTER": configure.cluster_id}
+    watch = DeviceWatch(
+        configure.cluster_id, environ=environ, interval_s=configure.telemetry_interval_s
+    )
+    with contextlib.suppress(RuntimeError):  # no thread can be started: the agent will say so
+        watch.start()
+    from gputui.agent.supervisor import supervise
+
+    supervise(configure, environ, watch, agent_socket, listener, lock, scratch)
 
 
 def _in_new_session() -> bool:

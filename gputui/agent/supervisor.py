@@ -92,6 +92,8 @@ HeadChannel = Channel[FromAgent, ToAgent]
 
 def supervise(
     configure: Configure,
+    environ: dict[str, str],
+    watch: DeviceWatch,
     agent_socket: AgentSocket,
     listener: socket.socket,
     lock: int,
@@ -104,13 +106,12 @@ def supervise(
     """
     adopt_orphans()
     look_rarely()
-    environ = {**os.environ, **dict(configure.env), "GPUTUI_CLUSTER": configure.cluster_id}
     own_scratch(scratch)
     begin_log(scratch)
     loop = asyncio.new_event_loop()
     try:
         loop.run_until_complete(
-            Supervisor(configure, environ, scratch, agent_socket).serve(listener)
+            Supervisor(configure, environ, watch, scratch, agent_socket).serve(listener)
         )
     finally:
         listener.close()
@@ -126,11 +127,13 @@ class Supervisor:
         self,
         configure: Configure,
         environ: dict[str, str],
+        watch: DeviceWatch,
         scratch: Path,
         agent_socket: AgentSocket,
     ) -> None:
         self._configure = configure
         self._environ = environ
+        self._watch = watch
         self._scratch = scratch
         self._socket = agent_socket
         self._head: HeadChannel | None = None
@@ -141,15 +144,8 @@ class Supervisor:
         """Set when the first head has connected."""
         self._ending: AgentEnding | None = None
         self._reported = ""
-        idle_since: dict[str, float] = {}
-        self._held_claims = HeldClaims(environ, configure, idle_since, self.send)
-        self._watch = DeviceWatch(
-            configure.cluster_id,
-            environ=environ,
-            interval_s=configure.telemetry_interval_s,
-            claims=self._held_claims.claims,
-            idle_since=idle_since,
-        )
+        self._held_claims = HeldClaims(environ, configure, watch.idle_since, self.send)
+        watch.claims = self._held_claims.claims
         self._programs = Programs(environ, scratch, self.send)
         self._workers = Workers(
             environ, scratch, agent_socket, self.send, self._watch, self._programs.pids

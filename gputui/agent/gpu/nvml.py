@@ -9,7 +9,6 @@ Source: NVML API, nvmlDeviceGetFieldValues and nvmlDeviceGetP2PStatus for the li
 import contextlib
 import importlib
 import os
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -95,17 +94,6 @@ class Nvml:
                 hint or f"NVML cannot be opened ({error}): does nvidia-smi work on this host?"
             ) from error
         return cls(pynvml)
-
-    @classmethod
-    def open_early(cls) -> None:
-        """Begin to open the library, in a thread: the next `open` finds it open, or waits less."""
-
-        def begin() -> None:
-            with contextlib.suppress(DevicesError):
-                cls.open()
-
-        with contextlib.suppress(RuntimeError):  # no thread can be started: the watch says so
-            threading.Thread(target=begin, name="nvml early", daemon=True).start()
 
     def ask(self, function: str, *arguments: Any) -> Any:
         """Call an NVML function; return None if it fails or this NVML does not have it.

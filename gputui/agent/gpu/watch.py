@@ -69,8 +69,7 @@ class Sampler(Generic[T]):
 class DeviceWatch:
     """Reads every GPU each `interval_s` seconds from `start` on, until `stopped` is set.
 
-    `environ` is the environment whose CUDA_VISIBLE_DEVICES and Slurm allocation count;
-    `idle_since` is kept: GPU → since when it has done nothing, of those that do nothing.
+    `environ` is the environment whose CUDA_VISIBLE_DEVICES and Slurm allocation count.
     """
 
     def __init__(
@@ -80,11 +79,13 @@ class DeviceWatch:
         environ: Mapping[str, str],
         interval_s: float = 1.0,
         stale_after_s: float = STALE_AFTER_S,
-        claims: Claims | None = None,
-        idle_since: dict[str, float] | None = None,
     ) -> None:
         self.cuda_version = ""
         self.processes = Processes(cluster_id)
+        self.claims: Claims | None = None
+        """Where devices find who claims them; None for nowhere."""
+        self.idle_since: dict[str, float] = {}
+        """GPU → since when it has done nothing, of those that do nothing."""
         self.opened = threading.Event()
         """Set when NVML was opened, or cannot be."""
         self.stopped = threading.Event()
@@ -92,15 +93,19 @@ class DeviceWatch:
         self._environ = environ
         self._interval_s = interval_s
         self._stale_after_s = max(stale_after_s, 3 * interval_s)
-        self._claims = claims
-        self._idle_since = {} if idle_since is None else idle_since
+        self._begun = False
         self._gpus: tuple[tuple[Gpu, Sampler[Readings]], ...] = ()
         self._xids: Sampler[dict[str, tuple[int, float]]] | None = None
         self._warnings: tuple[str, ...] = ()
 
     def start(self) -> None:
-        """Begin to open NVML; `wait` returns when there is something to read."""
-        threading.Thread(target=self._open, name="nvml", daemon=True).start()
+        """Begin to open NVML, once; `wait` returns when there is something to read.
+
+        Raises RuntimeError where no thread can be started.
+        """
+        if not self._begun:
+            threading.Thread(target=self._open, name="nvml", daemon=True).start()
+            self._begun = True
 
     def wait(self, timeout_s: float) -> bool:
         """Wait until every GPU was read once or NVML is known to be unavailable."""
@@ -125,7 +130,7 @@ class DeviceWatch:
                 usable=reading.usable and reading.uuid in usable,
                 idle_since=self._idle(reading, now),
             )
-            for reading in (self._claimed(readings, self._claims) if self._claims else readings)
+            for reading in (self._claimed(readings, self.claims) if self.claims else readings)
         )
 
     def _with_xid(self, gpu: Gpu, readings: Readings) -> Readings:
@@ -161,9 +166,9 @@ class DeviceWatch:
     def _idle(self, reading: DeviceReading, now: float) -> float | None:
         """Return since when a GPU has done nothing; its claim's holder may have seen it longer."""
         if reading.utilization_percent is None or reading.utilization_percent >= IMPLIED_PERCENT:
-            self._idle_since.pop(reading.uuid, None)
+            self.idle_since.pop(reading.uuid, None)
             return None
-        own = self._idle_since.setdefault(reading.uuid, now)
+        own = self.idle_since.setdefault(reading.uuid, now)
         noted = reading.claim.note.idle_since if reading.claim else None
         return own if noted is None else min(own, noted)
 
