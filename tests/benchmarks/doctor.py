@@ -1,13 +1,14 @@
 """The cost of `doctor` and of `who` against asyncssh that runs a command on the same hosts.
 
-    python -m tests.benchmarks.doctor [--hosts 100] [--repeats 3] [--who]
+    python -m tests.benchmarks.doctor [--hosts 100] [--repeats 3] [--who [--apart]]
 
 For `doctor` the command is `true`; for `who` it is nvidia-smi, or a script in its place where this
 machine has none.
 
 All hosts are loopback addresses of one sshd on this machine, or of a server of asyncssh for each
 core where there is no sshd. So this machine plays the hosts, too: wall time has their shells,
-interpreters and agents in it; CPU time is that of the client alone.
+interpreters and agents in it; CPU time is that of the client alone. With --apart every host answers
+as one did alone, and takes the time of that and no CPU of this machine: as machines of their own.
 """
 
 import argparse
@@ -24,6 +25,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
+from functools import partial
 from multiprocessing.queues import Queue
 from pathlib import Path
 
@@ -35,6 +38,7 @@ from gputui.fleet.lone_agents import lone_agents
 from gputui.fleet.stages import FleetSettings, Question
 from gputui.model.hosts import Host
 from gputui.model.snapshot import HostState
+from tests.benchmarks.recorded import player, recorder, slow_command
 from tests.sshd import SSHD, AsyncsshServer, SshHost, SshHosts, free_port, wait_for_ssh
 
 
@@ -44,6 +48,7 @@ def main() -> None:
     parser.add_argument("--hosts", type=int, default=100)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--who", action="store_true")
+    parser.add_argument("--apart", action="store_true")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         ssh_hosts = SshHosts(Path(folder))
@@ -57,7 +62,11 @@ def main() -> None:
                     )
                 )
                 if arguments.who:
-                    measure(ssh_hosts, arguments.repeats, "who", look, nvidia_smi(Path(folder)))
+                    python, command = sys.executable, nvidia_smi(Path(folder))
+                    if arguments.apart:
+                        python, command = recorded(ssh_hosts, Path(folder), command)
+                    work = partial(look, python=python)
+                    measure(ssh_hosts, arguments.repeats, "who", work, command)
                 else:
                     measure(ssh_hosts, arguments.repeats, "doctor", examine, "true")
         finally:
@@ -163,14 +172,23 @@ async def examine(hosts: SshHosts) -> None:
     assert not bad, bad[:3]
 
 
-async def look(hosts: SshHosts) -> None:
+def recorded(hosts: SshHosts, folder: Path, command: str) -> tuple[str, str]:
+    """Return stand-ins for Python and a command that answer as those did on one host alone."""
+    python = str(recorder(folder, sys.executable))
+    alone = replace(hosts, hosts=hosts.hosts[:1])
+    for _ in range(2):  # the first sends the agent
+        asyncio.run(look(alone, python))
+    return str(player(folder)), slow_command(folder, command)
+
+
+async def look(hosts: SshHosts, python: str) -> None:
     """Have `who` look at every host; all must answer."""
 
     async def nobody(question: Question) -> str | None:
         return None
 
     settings = FleetSettings("none", ssh_config=str(hosts.config), stage_timeout_s=120.0)
-    named = [Host(host.name, python=sys.executable) for host in hosts.hosts]
+    named = [Host(host.name, python=python) for host in hosts.hosts]
     async with lone_agents(named, settings, nobody, once=True) as found:
         bad = [one.status for one in found if one.state is not HostState.READY]
         assert not bad, bad[:3]
