@@ -308,7 +308,8 @@ async def _claim_free(
                 claimed = await host.claim(devices, note)
                 if isinstance(claimed, Claimed):
                     uuids = {device.uuid for device in devices}
-                    refused[host.name] = claimed
+                    before = refused.get(host.name, GRANTED)
+                    refused[host.name] = replace(claimed, held=before.held + claimed.held)
                     without |= uuids & {*claimed.held} or uuids
                     without |= {each.uuid for each in host.devices if claimed.error or each.waiting}
                     break
@@ -352,13 +353,15 @@ def _without(hosts: Iterable[HostClaims]) -> list[str]:
 
 def _why_not(hosts: Sequence[HostClaims], wanted: Wanted, refused: Mapping[str, Claimed]) -> str:
     """Describe why GPUs cannot be had now; no moment is in the first line."""
-    lines = [f"{name}: {_refusal(each)}" for name, each in refused.items()]
-    if not all(each.error for each in refused.values()):
+    said = {name: _refusal(each) for name, each in refused.items()}
+    lines = [f"{name}: {why}" for name, why in said.items() if why]
+    if any(each.ahead for each in refused.values()):
         return "\n".join(lines)
-    there = [host for host in hosts if host.name not in refused and not host.lost]
+    there = [host for host in hosts if not said.get(host.name) and not host.lost]
+    held = {uuid for each in refused.values() for uuid in each.held}
     devices = [(host.name, device) for host in there for device in host.devices]
     before = dict.fromkeys(name for _, d in devices for name in d.waiting[: d.ahead])
-    free = _counted(_sum(_free(there, wanted)), wanted, "free")
+    free = _counted(_sum(_free(there, wanted, held)), wanted, "free")
     words = [f"too few free GPUs: {_asked(hosts, wanted)}, {free}", *_without(there)]
     words += [f"before you: {', '.join(before)}"] * bool(before)
     words += [f"{each.name}: no place in line: {each.no_place}" for each in there if each.no_place]
@@ -367,10 +370,9 @@ def _why_not(hosts: Sequence[HostClaims], wanted: Wanted, refused: Mapping[str, 
 
 
 def _refusal(claimed: Claimed) -> str:
-    """Describe why a host refused a claim.
+    """Describe why a host refused a claim; "" for GPUs that are held.
 
     >>> _refusal(Claimed(0, ahead=("alice", "bob"))), _refusal(Claimed(0, held=("GPU-0",)))
-    ('alice, bob waited first', 'somebody else took free GPUs first')
+    ('alice, bob waited first', '')
     """
-    waited = f"{', '.join(claimed.ahead)} waited first" if claimed.ahead else ""
-    return claimed.error or waited or "somebody else took free GPUs first"
+    return claimed.error or (f"{', '.join(claimed.ahead)} waited first" if claimed.ahead else "")

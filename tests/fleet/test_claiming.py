@@ -125,7 +125,7 @@ async def test_who_is_refused_releases_nothing_that_another_run_of_the_cluster_h
     all_four = asyncio.create_task(hold([first, second], Wanted(4), training))
     await asyncio.sleep(0)
     (held,) = await hold([first, second], Wanted(2), training)
-    with pytest.raises(ClusterError, match="somebody else took free GPUs"):
+    with pytest.raises(ClusterError, match="too few free GPUs: 4 asked for, 2 free"):
         await all_four
     read()
     assert held.uuids == {each.uuid for each in second.devices}
@@ -445,10 +445,12 @@ async def test_a_host_whose_claims_fail_is_named_and_the_others_give_theirs(
 
 
 async def test_gpus_that_others_took_a_moment_ago_leave_the_rest(boxes: list[Box]) -> None:
-    people = [Person(boxes) for _ in range(4)]  # who do not look again
+    *people, last = [Person(boxes) for _ in range(5)]  # who do not look again
     picked = [await hold(each.hosts, Wanted(1), Note) for each in people]
     held = {uuid for some in picked for each in some for uuid in each.uuids}
     assert held == {*boxes[0].uuids, *boxes[1].uuids}
+    with pytest.raises(ClusterError, match="too few free GPUs: 1 asked for, 0 free"):
+        await hold(last.hosts, Wanted(1), Note)
 
 
 async def test_an_answer_of_an_agent_that_is_lost_releases_the_others(boxes: list[Box]) -> None:
