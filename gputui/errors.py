@@ -69,6 +69,13 @@ class UsageError(GputuiError):
     exit_code = ExitCode.WRONG_USAGE
 
 
+def refuse(*wrong: tuple[object, str]) -> None:
+    """Raise UsageError with the text of the first of these that is so."""
+    for is_so, text in wrong:
+        if is_so:
+            raise UsageError(text)
+
+
 class HostsError(UsageError):
     """A hosts file with mistakes; `problems` holds one line for each, with its line number."""
 

@@ -16,7 +16,7 @@ from gputui.client.sources import (
     read_hosts,
     wanted_gpus,
 )
-from gputui.errors import GputuiError, PresetError, UsageError
+from gputui.errors import GputuiError, PresetError, UsageError, refuse
 from gputui.process.lifetime import look_rarely
 
 if TYPE_CHECKING:
@@ -86,14 +86,17 @@ def prepare(
         options["trace"] = output_file("--trace", options["trace"])
     if options["is_program"]:
         return _program(script_arguments, given, options)
-    if options["figure"] == "-" and options["as_json"]:
-        raise UsageError("--figure - draws where --json prints one object: give it a file")
-    if options["workers"] == 0:
-        raise UsageError("--workers 0 only watches: a run needs a worker at least")
-    if options["workers"] is not None and options["workers"] < options["min_workers"]:
-        raise UsageError(
-            f"--min-workers {options['min_workers']} is more than --workers {options['workers']}"
-        )
+    refuse(
+        (
+            options["figure"] == "-" and options["as_json"],
+            "--figure - draws where --json prints one object: give it a file",
+        ),
+        (options["workers"] == 0, "--workers 0 only watches: a run needs a worker at least"),
+        (
+            options["workers"] is not None and options["workers"] < options["min_workers"],
+            f"--min-workers {options['min_workers']} is more than --workers {options['workers']}",
+        ),
+    )
     if options["preset"].endswith(".py"):
         return _script(script_arguments, options)
     if script_arguments:
@@ -154,19 +157,19 @@ def _script(arguments: tuple[str, ...], options: dict[str, Any]) -> "Prepared":
 def _program(
     argv: tuple[str, ...], given: Mapping[str, str], options: dict[str, Any]
 ) -> "Prepared":
-    if options["preset"] is not None:
-        raise UsageError("give --run PRESET or --exec -- CMD, not both")
-    if not argv:
-        raise UsageError("--exec: the program comes after --: gputui HOSTS --exec -n 2 -- CMD ARGS")
-    try:
-        "".join(argv).encode()
-    except UnicodeEncodeError as error:
-        raise UsageError("--exec: an argument is no UTF-8, and cannot be sent") from error
-    if options["tty"] and (options["as_json"] or not sys.stdin.isatty()):
-        raise UsageError("--tty passes on this terminal: not with --json, nor without a terminal")
-    if options["detach"] and options["trace"]:
-        raise UsageError("--trace: not with --detach; leave out one of them")
-    check_program(options)
+    refuse(
+        (options["preset"] is not None, "give --run PRESET or --exec -- CMD, not both"),
+        (not argv, "--exec: the program comes after --: gputui HOSTS --exec -n 2 -- CMD ARGS"),
+        (
+            options["tty"] and (options["as_json"] or not sys.stdin.isatty()),
+            "--tty passes on this terminal: not with --json, nor without a terminal",
+        ),
+        (
+            options["detach"] and options["trace"],
+            "--trace: not with --detach; leave out one of them",
+        ),
+    )
+    check_program(options, argv)
     options["send"] = options["send"] and str(Path(options["send"]).resolve())
     from gputui.cli.clusters import detach_program, remote_head
 

@@ -16,7 +16,7 @@ import click
 from gputui.cli.terminal import ask_here
 from gputui.client.head_connection import HeadConnection
 from gputui.client.sources import parse_size, parse_span, read_hosts
-from gputui.errors import ClusterError, ExitCode, GputuiError, HostError, UsageError
+from gputui.errors import ClusterError, ExitCode, GputuiError, HostError, UsageError, refuse
 from gputui.fleet.checks import OTHERS_HIDDEN, Verdict, chosen_devices
 from gputui.fleet.claiming import hold
 from gputui.fleet.host import FleetHost
@@ -274,12 +274,17 @@ async def claim(
 
     Or list one's own claims, or release those that such commands hold.
     """
-    if sum(map(bool, (pid, listed, release))) > 1:
-        raise UsageError("give one of --pid, --list and --release")
-    if (pid or listed or release) and (gpus or wait or memory_free):
-        raise UsageError("-n, --wait and --memory-free: for GPUs that are free; leave them out")
-    if (listed or release) and (span or note):
-        raise UsageError("--for and --note: for GPUs that are to be claimed; leave them out")
+    refuse(
+        (sum(map(bool, (pid, listed, release))) > 1, "give one of --pid, --list and --release"),
+        (
+            (pid or listed or release) and (gpus or wait or memory_free),
+            "-n, --wait and --memory-free: for GPUs that are free; leave them out",
+        ),
+        (
+            (listed or release) and (span or note),
+            "--for and --note: for GPUs that are to be claimed; leave them out",
+        ),
+    )
     read = read_hosts(hosts)
     if pid and len(read.hosts) > 1:
         raise UsageError("--pid: a process is on one host; name that one")
@@ -342,11 +347,14 @@ async def _own_claims(up: Iterable[FleetHost], release: bool) -> None:
     """Print this user's claims; release those that only a `gputui claim` holds."""
     for host in up:
         own = [each for each in host.claims.devices if each.claim and each.claim.own]
+        if release:  # what holds one of these may hold others, which it ends with
+            pids = {each.claim.pid for each in own if each.claim}
+            own = [e for e in host.status.devices if e.claim and e.claim.pid in pids]
         for device in own:
             words = [host.name, device.label, claim_text(device, time.time())]
             assert device.claim
             if release and not device.claim.note.only_held:
-                words.append("a cluster or program has it: end that")
+                words.append(f"not known as a `gputui claim`: end process {device.claim.pid}")
             print(safe("  ".join(words)), flush=True)
         ending = {e.uuid: e.claim.pid for e in own if e.claim and e.claim.note.only_held}
         if release and ending:

@@ -3,14 +3,17 @@ instead.
 """
 
 import functools
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
 from click.core import ParameterSource
 
-from gputui.errors import UsageError
+from gputui.errors import UsageError, refuse
 
+MOST_WORDS, MOST_BYTES = 10_000, 2**19
+"""Of a program: what a message to an agent holds, with room for the rest of it."""
 NO_SCRIPT = "what follows -- belongs to a script that --run names"
 FOR_PROGRAMS = {"run": "for --exec -- CMD", "screen": "for --exec -- CMD"}
 FOR_RUNS = {
@@ -154,20 +157,36 @@ def parse_program(words: list[str]) -> dict[str, Any]:
         context = command.make_context("exec", words)
     except click.UsageError as error:
         raise UsageError(error.format_message()) from error
-    check_program(context.params)
+    check_program(context.params, context.params["arguments"])
     written = written_options(context)
     given = {name: value for name, value in context.params.items() if name in written}
     return given | {"arguments": list(context.params["arguments"])}
 
 
-def check_program(options: Mapping[str, Any]) -> None:
-    """Raise UsageError for options of a program that do not go together."""
+def check_program(options: Mapping[str, Any], words: Sequence[str]) -> None:
+    """Raise UsageError for options that do not go together, and words that no host would start."""
     from gputui.client.sources import check_per_host
 
-    if options["send"] and options["cwd"]:
-        raise UsageError("--send brings the folder to start in: leave out --cwd")
-    if options["per"] == "once" and options["gpus_per_host"]:
-        raise UsageError("--per once: all GPUs are of one host: leave out --gpus-per-host")
+    if "" in words[:1]:
+        raise UsageError("--exec: '' is no program")
+    try:
+        size = len(json.dumps(words, ensure_ascii=False).encode())
+    except UnicodeEncodeError as error:
+        raise UsageError("--exec: an argument is no UTF-8, and cannot be sent") from error
+    if len(words) > MOST_WORDS or size > MOST_BYTES:
+        most = f"{MOST_WORDS:,} arguments of {MOST_BYTES // 2**10} KiB together"
+        raise UsageError(f"{words[0]}: more than {most}: have it read them from a file")
+
+    refuse(
+        (
+            options["send"] and options["cwd"],
+            "--send brings the folder to start in: leave out --cwd",
+        ),
+        (
+            options["per"] == "once" and options["gpus_per_host"],
+            "--per once: all GPUs are of one host: leave out --gpus-per-host",
+        ),
+    )
     check_per_host(options["gpus"] or 1, options["gpus_per_host"])
 
 
@@ -196,10 +215,13 @@ def refuse_elsewhere(given: Mapping[str, str], options: Mapping[str, Any]) -> No
         raise UsageError(
             "\n".join(f"{', '.join(r)}: {hint.format_map(values)}" for hint, r in refused.items())
         )
-    if options["attach"] and options["hosts"]:
-        raise UsageError("give HOSTS or --attach NAME, not both")
-    if options["demo"] is not None and (options["attach"] or options["hosts"]):
-        raise UsageError("--demo simulates its hosts: give neither HOSTS nor --attach")
+    refuse(
+        (options["attach"] and options["hosts"], "give HOSTS or --attach NAME, not both"),
+        (
+            options["demo"] is not None and (options["attach"] or options["hosts"]),
+            "--demo simulates its hosts: give neither HOSTS nor --attach",
+        ),
+    )
 
 
 def written_options(ctx: click.Context) -> dict[str, str]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from gputui.errors import RunError, UsageError
+from gputui.errors import RunError, UsageError, refuse
 from gputui.model.frozen import frozen
 from gputui.presets import BUILT_IN, Figure, Preset, to_host
 from gputui.presets.definition import NO_NUMBER
@@ -85,10 +85,10 @@ def _folder(given: str) -> Path:
     """Return the folder for arrays, which can be made; nothing in it is ever overwritten."""
     path = Path(given).expanduser()
     there = next(each for each in (path, *path.absolute().parents) if os.path.lexists(each))
-    if not there.is_dir():
-        raise UsageError(f"--save {given}: {there} is no directory")
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise UsageError(f"--save {given}: {there} cannot be written to")
+    refuse(
+        (not there.is_dir(), f"--save {given}: {there} is no directory"),
+        (not os.access(there, os.W_OK | os.X_OK), f"--save {given}: {there} cannot be written to"),
+    )
     if found := sorted(each.name for each in path.glob("*.npy")):
         raise UsageError(f"--save {given}: has {', '.join(found)} already; name another folder")
     return path
@@ -97,12 +97,17 @@ def _folder(given: str) -> Path:
 def output_file(option: str, given: str) -> Path:
     """Return the file that an option names; raises UsageError where it cannot be written."""
     path = Path(given).expanduser()
-    if path.exists() and not path.is_file():
-        raise UsageError(f"{option} {given}: is a directory or a device; name a file")
-    if not path.parent.is_dir():
-        raise UsageError(f"{option} {given}: no such folder: {path.parent}")
-    if not os.access(path.parent, os.W_OK):
-        raise UsageError(f"{option} {given}: {path.parent} cannot be written to")
+    refuse(
+        (
+            path.exists() and not path.is_file(),
+            f"{option} {given}: is a directory or a device; name a file",
+        ),
+        (not path.parent.is_dir(), f"{option} {given}: no such folder: {path.parent}"),
+        (
+            not os.access(path.parent, os.W_OK),
+            f"{option} {given}: {path.parent} cannot be written to",
+        ),
+    )
     return path
 
 

@@ -36,7 +36,7 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Generic, TypeVar
 
-from gputui.errors import UsageError
+from gputui.errors import UsageError, refuse
 
 Row = TypeVar("Row")
 Matches = Callable[[Row], bool]
@@ -105,10 +105,13 @@ def _term(term: str, fields: Fields[Row]) -> Matches[Row]:
 
 
 def _comparison(term: str, name: str, sign: str, number: str, fields: Fields[Row]) -> Matches[Row]:
-    if name in fields.words:
-        raise UsageError(f"{term}: {name} is a word: {name}:{number}")
-    if name not in fields.numbers:
-        raise UsageError(f"{term}: {no_such('field', name, (*fields.numbers, *fields.words))}")
+    refuse(
+        (name in fields.words, f"{term}: {name} is a word: {name}:{number}"),
+        (
+            name not in fields.numbers,
+            f"{term}: {no_such('field', name, (*fields.numbers, *fields.words))}",
+        ),
+    )
     try:
         bound, sized = _number(number, TIMES if name in fields.times else SIZES)
     except ValueError:

@@ -140,10 +140,20 @@ def test_what_cannot_be_meant_is_refused(words: tuple[str, ...], said: str) -> N
         prepared("hosts.txt", *words)
 
 
-def test_an_argument_that_cannot_be_sent_is_refused() -> None:
-    context = COMMAND.make_context("gputui", ["--exec"], obj=("printf", "a\udcff"))
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (("printf", "a\udcff"), "an argument is no UTF-8"),
+        (("", "a"), "'' is no program"),
+        (("true", *["x"] * 10_000), "true: more than 10,000 arguments of 512 KiB together"),
+        (("true", *["x" * 119_000] * 5), "true: more than 10,000 arguments of 512 KiB together"),
+        (("true", "\n" * 2**18), "true: more than 10,000 arguments of 512 KiB together"),
+    ],
+)
+def test_arguments_that_cannot_be_sent_are_refused(argv: tuple[str, ...], said: str) -> None:
+    context = COMMAND.make_context("gputui", ["--exec"], obj=argv)
     given, options = written_options(context), context.params
-    with pytest.raises(UsageError, match="an argument is no UTF-8"):
+    with pytest.raises(UsageError, match=said):
         prepare(context.obj, given, options)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from textual.content import Content
 
-from gputui.errors import HeadError, PresetError, UsageError
+from gputui.errors import HeadError, PresetError, UsageError, refuse
 from gputui.tui.commands import PAST, Command
 from gputui.tui.filter import Fields, no_such
 from gputui.tui.frame import Frame
@@ -213,10 +213,13 @@ def _copy(app: Frame) -> None:
 
 def _screenshot(app: Frame, argument: str) -> None:
     path = Path(argument or f"gputui-{time.strftime('%Y%m%d-%H%M%S')}.svg").absolute()
-    if path.suffix not in (".svg", ".txt", ".csv"):
-        raise UsageError(f"{path}: name a file that ends in .svg, .txt or .csv")
-    if path.exists():
-        raise UsageError(f"{path} is there already; choose another name, or move it")
+    refuse(
+        (
+            path.suffix not in (".svg", ".txt", ".csv"),
+            f"{path}: name a file that ends in .svg, .txt or .csv",
+        ),
+        (path.exists(), f"{path} is there already; choose another name, or move it"),
+    )
     view = app.view
     try:
         if path.suffix == ".txt":
