@@ -13,7 +13,14 @@ from gputui.model.frozen import frozen
 from gputui.model.hosts import Host
 from gputui.model.plain_text import many
 from gputui.model.plan import HostCapacity, usual_workers
-from gputui.model.readings import NO_DRIVER, DeviceReading, Owner, unseen_bytes
+from gputui.model.readings import (
+    NO_DRIVER,
+    DeviceReading,
+    Owner,
+    implies_claim,
+    in_use,
+    unseen_bytes,
+)
 from gputui.protocol.agent import (
     Facts,
     FromAgent,
@@ -285,11 +292,10 @@ def _no_gpu(facts: Facts) -> str:
 
 
 def used_by_others(device: DeviceReading) -> bool:
-    """Return whether others claim or use a device that this cluster does not use already."""
-    owners = {process.owner for process in device.processes}
+    """Return whether a device is in use, and not by this cluster."""
     if device.claim is not None:
         return not device.claim.ours
-    return (Owner.OTHER in owners or unseen_bytes(device) > 0) and Owner.OURS not in owners
+    return in_use(device) and all(each.owner is not Owner.OURS for each in device.processes)
 
 
 def _occupied(device: DeviceReading) -> str:
@@ -299,13 +305,14 @@ def _occupied(device: DeviceReading) -> str:
         return f"GPU {device.label} is claimed by {device.claim.user or 'an unknown user'}{note}"
     users = ", ".join(
         f"{process.command or 'a process'} of {process.user or 'unknown user'} (pid {process.pid})"
-        for process in device.processes
-        if process.owner is Owner.OTHER
+        for process in filter(implies_claim, device.processes)
     )
-    if not users:
-        held = f"{unseen_bytes(device) / 2**30:.0f} GiB of GPU {device.label}"
+    if users:
+        return f"GPU {device.label} is used by {users}"
+    if unseen := unseen_bytes(device):
+        held = f"{unseen / 2**30:.0f} GiB of GPU {device.label}"
         return f"{held} are held by processes that are not seen here"
-    return f"GPU {device.label} is used by {users}"
+    return f"GPU {device.label} is {device.utilization_percent or 0:.0f} % busy"
 
 
 def capacity(host: Host, facts: Facts, settings: FleetSettings) -> HostCapacity:

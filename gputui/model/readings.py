@@ -390,7 +390,8 @@ def _promise(device: DeviceReading, now: float) -> list[str]:
 def used_since(device: DeviceReading) -> float | None:
     """Return since when a GPU has been claimed or used; None where that is not known."""
     claimed = device.claim.note.since if device.claim else None
-    return min(filter(None, (claimed, *(each.since for each in device.processes))), default=None)
+    using = (each.since for each in device.processes if implies_claim(each))
+    return min(filter(None, (claimed, *using)), default=None)
 
 
 def queue_lines(devices: Iterable[tuple[str, DeviceReading]], now: float) -> list[str]:

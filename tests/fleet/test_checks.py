@@ -51,6 +51,10 @@ SHARED = {"devices": (replace(BUSY, processes=(PROCESS, OURS)), GPUS[1])}
 USED, ALSO_USED = (f"GPU {n} is used by python train.py of alice (pid 4711)" for n in (0, 1))
 UNSEEN = {"devices": (replace(GPUS[0], memory_used_bytes=60 * 2**30), GPUS[1])}
 HOLDS = "60 GiB of GPU 0 are held by processes that are not seen here"
+NOT_SHOWN = DeviceProcess(4711, Owner.UNKNOWN, None, None, 60 * 2**30)
+NOT_KNOWN = {"devices": (replace(GPUS[0], processes=(NOT_SHOWN,)), GPUS[1])}
+DRAWN = {"devices": (replace(GPUS[0], processes=(replace(PROCESS, command="Xorg"),)), GPUS[1])}
+WORKING = {"devices": (replace(GPUS[0], utilization_percent=90), GPUS[1])}
 OLD_NUMPY = {"packages": (*FACTS.packages, ("numpy", "1.26.4"))}
 
 
@@ -79,6 +83,9 @@ def refusal(host: Host = EVERY_GPU, wants: Any = (), **facts: object) -> Finding
         (EVERY_GPU, SKIP, HALF, None),
         (EVERY_GPU, SKIP, ALL, f"{USED}; {ALSO_USED}"),
         (EVERY_GPU, REFUSE, UNSEEN, HOLDS),
+        (EVERY_GPU, REFUSE, NOT_KNOWN, "GPU 0 is used by a process of unknown user (pid 4711)"),
+        (EVERY_GPU, REFUSE, DRAWN, None),
+        (EVERY_GPU, REFUSE, WORKING, "GPU 0 is 90 % busy"),
     ],
 )
 def test_a_host_without_the_gpus_that_are_asked_for_is_refused_with_why(
