@@ -9,6 +9,7 @@ import contextlib
 import fcntl
 import glob
 import os
+import shutil
 import stat
 import sys
 import tempfile
@@ -146,6 +147,16 @@ def locked_file(path: Path) -> int | None:
         if os.fstat(descriptor).st_nlink:
             return descriptor
         os.close(descriptor)
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder, as far as that is possible; also what its owner made read-only."""
+    for root, names, _ in os.walk(folder):
+        for inner in (Path(root, name) for name in names):
+            with contextlib.suppress(OSError):
+                if not inner.is_symlink():
+                    inner.chmod(0o700)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def sweep(folder: Path, pattern: str, kept_s: float) -> None:

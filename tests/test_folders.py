@@ -115,3 +115,20 @@ def test_a_lock_on_a_file_system_without_locks_leaves_no_descriptor(
     with pytest.raises(OSError, match="No locks available"):
         folders.locked_file(short / "lock")
     assert os.listdir("/proc/self/fd") == before  # noqa: PTH208
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="another user is played by root alone")
+def test_a_folder_is_removed_with_what_its_owner_made_read_only(open_folder: Path) -> None:
+    kept, own = open_folder / "kept", open_folder / "own"
+    kept.mkdir(0o755)
+    code = (
+        "import os, sys; from pathlib import Path; from gputui.folders import remove_folder\n"
+        "os.setresuid(*[61001] * 3)\n"
+        "own, kept = map(Path, sys.argv[1:]); (own / 'a/b').mkdir(parents=True)\n"
+        "(own / 'a/b/f').touch(); (own / 'a/link').symlink_to(kept)\n"
+        "(own / 'a/b').chmod(0o500); (own / 'a').chmod(0o500)\n"
+        "remove_folder(own)"
+    )
+    subprocess.run([sys.executable, "-c", code, own, kept], check=True)
+    assert not own.exists()
+    assert kept.is_dir() and kept.stat().st_mode & 0o777 == 0o755

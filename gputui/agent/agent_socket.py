@@ -7,12 +7,17 @@ import contextlib
 import fcntl
 import hashlib
 import os
-import shutil
 import socket
 import sys
 from pathlib import Path
 
-from gputui.folders import SCRATCH_PREFIX, locked_file, read_own_file, runtime_folder
+from gputui.folders import (
+    SCRATCH_PREFIX,
+    locked_file,
+    read_own_file,
+    remove_folder,
+    runtime_folder,
+)
 from gputui.model.frozen import frozen
 from gputui.process.procfs import is_locked, own_machine
 from gputui.process.search_path import own_python
@@ -139,7 +144,7 @@ def sweep_scratch(parent: Path) -> None:
             note = folder / OWNER
             own = folder.lstat().st_uid == os.getuid() and not folder.is_symlink()
             if own and read_own_file(note) == own_machine().encode() and not is_locked(note):
-                shutil.rmtree(folder)
+                remove_folder(folder)
 
 
 def begin_log(scratch: Path) -> None:

@@ -254,9 +254,10 @@ class Claims:
                     os.kill(claim.pid, signal.SIGTERM)
 
     def _locked(self, name: str) -> int | None:
-        """Return the locked file of that name, None where somebody else holds it."""
+        """Return the locked file of that name, None where somebody else holds it, or closed it."""
         for attempt in range(TRIES):
-            descriptor = self._opened(name)
+            if (descriptor := self._opened(name)) is None:
+                return None
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if self._same(name, descriptor):
@@ -269,22 +270,27 @@ class Claims:
                 time.sleep(RETRY_S * (attempt + 1))
         return None
 
-    def _opened(self, name: str) -> int:
+    def _opened(self, name: str) -> int | None:
+        """Return a lock's file, made where it is missing; None where this user cannot lock it."""
         path = self._folder / name
         flags = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
         while True:
-            with contextlib.suppress(FileNotFoundError):
+            try:
                 descriptor = os.open(path, os.O_RDONLY | flags)
-                if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            except FileNotFoundError:
+                with contextlib.suppress(FileExistsError):
+                    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | flags, 0o644)
+                    os.fchmod(descriptor, 0o644)
+                    with contextlib.suppress(OSError):  # a full disk excludes as well
+                        os.write(descriptor, b"\n")
                     return descriptor
-                os.close(descriptor)
-                raise OSError(0, f"{path} is not a file")
-            with contextlib.suppress(FileExistsError):
-                descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | flags, 0o644)
-                os.fchmod(descriptor, 0o644)
-                with contextlib.suppress(OSError):  # a full disk excludes as well
-                    os.write(descriptor, b"\n")
+                continue
+            except OSError:
+                return None
+            if stat.S_ISREG(os.fstat(descriptor).st_mode):
                 return descriptor
+            os.close(descriptor)
+            return None
 
     def _same(self, name: str, descriptor: int) -> bool:
         """Whether the file that is open is the one that others find under this name."""
@@ -320,15 +326,20 @@ class Claims:
         return (None, None) if uid is None else (pid, uid)
 
     def _is_locked(self, name: str) -> bool:
-        with contextlib.suppress(OSError):
+        """Whether somebody has the lock, or made its file one that this user cannot lock."""
+        try:
             return procfs.is_locked(self._folder / name)
-        return False
+        except OSError as error:
+            return not isinstance(error, FileNotFoundError)
 
     def _noted(self, uuid: str, pid: int | None, uid: int | None) -> dict[str, object]:
         """Return a holder's note; nothing where another process of its user wrote it, and is gone.
 
         A holder in a container has another pid there.
         """
+        lock = self._folder / f"{uuid}.lock"
+        if uid is None and (lock.is_symlink() or not os.access(lock, os.R_OK)):
+            return {"text": f"nobody can lock {lock}: its owner, or root, removes it"}
         said = self._read(f"{uuid}.{uid}.note", uid)
         own = (str(pid), *procfs.status_of(pid, "NSpid").split()) if pid else ()
         return said if str(said.get("pid")) in own else {}

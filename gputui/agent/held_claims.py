@@ -49,6 +49,8 @@ class HeldClaims:
         self._notes: dict[str, Note] = {}
         self._asked: set[str] = set()
         """GPUs that the head claimed, whether workers run there or not."""
+        self._others: set[str] = set()
+        """GPUs of workers that somebody else claims."""
         self._ended = False
         """Whether a process of these claims has ended, which a head may have missed."""
         try:
@@ -65,8 +67,7 @@ class HeldClaims:
                 case StandInLine(uuids=()):
                     claims.leave_line()
                 case StandInLine(number, uuids, gpus, note, place):
-                    at = claims.wait_in_line(uuids, gpus, note, place)
-                    return Claimed(number, place=at)
+                    return Claimed(number, place=claims.wait_in_line(uuids, gpus, note, place))
                 case ReleaseGpus(_, uuids):
                     self._release(claims, uuids)
                 case EndClaims(_, uuids):
@@ -128,21 +129,28 @@ class HeldClaims:
         self._asked -= asked
         claims.release(asked)
 
-    def follow(self, devices: Collection[str]) -> None:
+    def follow(self, devices: Collection[str]) -> list[str]:
         """Claim the GPUs of the workers as far as nobody else has them, and release the others.
 
-        Raises OSError where the folder takes no file.
+        Returns a line for each GPU that somebody else has, once. Raises OSError where the folder
+        takes no file.
         """
         if (claims := self.claims) is None:
-            return
+            return []
         wanted, lost = self._asked.union(devices), claims.keep()
         claims.release(claims.held - wanted)
+        known, self._others = self._others, set()
         for uuid in wanted - claims.held - {*lost}:
             self._notes[uuid] = replace(self._note, since=time.time())
-            claims.claim([uuid], self._notes[uuid])
+            self._others.update(claims.claim([uuid], self._notes[uuid]))
         for uuid in claims.held:
             since = self._idle_since.get(uuid, math.inf)
             idle_since = since if time.time() - since > IDLE_S else None
             if self._notes[uuid].idle_since != idle_since:
                 self._notes[uuid] = replace(self._notes[uuid], idle_since=idle_since)
                 claims.note(uuid, self._notes[uuid])
+        held = claims.seen(self._others - known)
+        return [
+            f"{uuid} has a worker, and is claimed by {claim.user or claim.note.text or 'others'}"
+            for uuid, claim in held.items()
+        ]

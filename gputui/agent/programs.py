@@ -9,7 +9,6 @@ import contextlib
 import errno
 import fcntl
 import os
-import shutil
 import signal
 import struct
 import sys
@@ -23,6 +22,7 @@ from pathlib import Path
 from gputui.agent.agent_socket import own_command
 from gputui.agent.program_parent import END, NOT_RUN
 from gputui.agent.worker_process import sized
+from gputui.folders import remove_folder
 from gputui.process import procfs
 from gputui.process.background import Background, within, words
 from gputui.process.child import KILLED_S, Child, ending
@@ -114,7 +114,7 @@ class Programs:
             self._programs.pop(name, None)
         for run in {*map(_run, order.programs)} - {*map(_run, self._programs)}:
             async with self._unpacking:
-                await asyncio.to_thread(shutil.rmtree, self._sent(run), ignore_errors=True)
+                await asyncio.to_thread(remove_folder, self._sent(run))
 
     def pids(self) -> list[int]:
         """Return the pids of the programs' parents that run."""
@@ -400,11 +400,12 @@ def _close(descriptor: int) -> None:
 
 def _folder(launch: Launch) -> str:
     """Return the folder to start a program in; raises OSError where the host has none."""
-    folder = Path(launch.cwd).expanduser()
-    if folder.is_dir():
-        return str(folder)
+    folder = os.path.expanduser(launch.cwd)  # noqa: PTH111 - pathlib's raises for an unknown user
+    if os.access(folder, os.X_OK) and Path(folder).is_dir():
+        return folder
     if not launch.cwd_optional:
-        raise NotADirectoryError(errno.ENOTDIR, "no such folder there", launch.cwd)
+        why = "no such folder there, or not for this user"
+        raise NotADirectoryError(errno.ENOTDIR, why, launch.cwd)
     return str(Path.home())
 
 

@@ -9,7 +9,6 @@ the end of the relay, which removes what one that was killed as it started could
 import contextlib
 import os
 import selectors
-import shutil
 import signal
 import socket
 import sys
@@ -19,7 +18,7 @@ from typing import BinaryIO
 
 from gputui.agent.agent_socket import AgentSocket
 from gputui.errors import FolderError, ProtocolError
-from gputui.folders import make_scratch_folder
+from gputui.folders import make_scratch_folder, remove_folder
 from gputui.process.lifetime import (
     END_SIGNALS,
     children,
@@ -65,7 +64,7 @@ def relay() -> int:
         agent_socket.wait()
     time.sleep(DYING_S)
     if agent_socket.sweep() and scratch:
-        shutil.rmtree(scratch, ignore_errors=True)
+        remove_folder(scratch)
     return 0
 
 
@@ -104,7 +103,7 @@ def _agent_of(
                     os._exit(0)
             return agent_socket.connect(), scratch
     except OSError:
-        shutil.rmtree(scratch, ignore_errors=True)
+        remove_folder(scratch)
         agent_socket.remove()
         raise
     finally:

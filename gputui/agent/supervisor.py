@@ -8,7 +8,6 @@ ends itself.
 import asyncio
 import contextlib
 import os
-import shutil
 import signal
 import socket
 import traceback
@@ -33,6 +32,7 @@ from gputui.agent.listening import OpenPorts
 from gputui.agent.programs import Programs
 from gputui.agent.workers import Workers
 from gputui.errors import ProtocolError
+from gputui.folders import remove_folder
 from gputui.process.background import RETRY_S, Background, together, within, words
 from gputui.process.lifetime import END_SIGNALS, adopt_orphans, look_rarely, start_problem
 from gputui.protocol.agent import (
@@ -115,7 +115,7 @@ def supervise(
         )
     finally:
         listener.close()
-        shutil.rmtree(scratch, ignore_errors=True)
+        remove_folder(scratch)
         agent_socket.remove()
         os.close(lock)
 
@@ -322,7 +322,8 @@ class Supervisor:
         self._held_claims.tell()
 
     def _follow_workers(self) -> None:
-        self._held_claims.follow(self._workers.devices())
+        for text in self._held_claims.follow(self._workers.devices()):
+            self.send(Trouble(text))
 
     def _keep_house(self) -> None:
         """Empty a full log; and touch the pack, so that no other agent sweeps it."""

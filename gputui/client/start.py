@@ -104,10 +104,10 @@ async def workers_up(
                 reported.add(host.name)
                 for line in _failure(host):
                     tell(line)
-            if host.state is HostState.READY and host.name not in warned:
-                warned.add(host.name)
-                for each in host.warnings:
-                    tell(f"{host.name}: {each}")
+            for each in host.warnings if host.state is HostState.READY else ():
+                if (line := f"{host.name}: {each}") not in warned:
+                    warned.add(line)
+                    tell(line)
         coming = [
             f"{each.name} ({each.reason or each.state})" for each in hosts if not each.state.final
         ]

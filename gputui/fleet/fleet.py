@@ -330,6 +330,7 @@ class Fleet:
                 self._owners |= {device.uuid: host.name for device in devices}
             case Trouble(text):
                 self._tell(Severity.WARNING, host.name, "trouble", text)
+                host.warn(text)
             case WorkerStarted():
                 self.worker_table.started(message)
             case WorkerReady():

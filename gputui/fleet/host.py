@@ -24,6 +24,7 @@ from gputui.fleet.deploy.start_agent import Opener
 from gputui.fleet.session import END_S, OUTPUT_COUNTS, AgentSession, OpenedAgent, Order, end
 from gputui.fleet.stages import FleetSettings, Question, Stages
 from gputui.fleet.tunnel import Tunnel
+from gputui.model.bounds import LAST_LINES
 from gputui.model.examination import ExaminedHost
 from gputui.model.hosts import Host
 from gputui.model.plain_text import safe
@@ -318,8 +319,9 @@ class FleetHost:
         self._status = replace(self._status, warnings=tuple(map(safe, found)))
 
     def warn(self, text: str) -> None:
-        """Show another warning."""
-        self._status = replace(self._status, warnings=(*self._status.warnings, safe(text)))
+        """Show another warning; the first ones stay."""
+        warnings = dict.fromkeys((*self._status.warnings, safe(text)))
+        self._status = replace(self._status, warnings=(*warnings,)[:LAST_LINES])
 
     def _check(self, facts: Facts, stages: Stages) -> None:
         """Raise HostError where the host can run no worker."""

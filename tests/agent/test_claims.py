@@ -245,24 +245,50 @@ def test_a_note_may_say_anything(folder: Path, start: Start, text: str) -> None:
     assert seen(folder)[GPUS[0]].note in (Note(), Note("␛[2J"))
 
 
-def test_a_link_in_the_place_of_a_lock_is_refused(folder: Path) -> None:
-    (folder / f"{GPUS[0]}.lock").symlink_to("/etc/passwd")
-    with pytest.raises(OSError, match="Too many levels"):
-        Claims(folder).claim(GPUS[:1], TEXT)
+def _closed(path: Path) -> None:
+    path.touch(0o600)  # as a shell makes it under umask 077
 
 
-def test_a_fifo_in_the_place_of_a_lock_is_refused(folder: Path) -> None:
-    os.mkfifo(folder / f"{GPUS[0]}.lock", 0o666)
-    with pytest.raises(OSError, match="is not a file"):
-        Claims(folder).claim(GPUS[:1], TEXT)
+@pytest.mark.parametrize(
+    ("make", "is_said"),
+    [
+        (_closed, True),
+        (lambda path: path.symlink_to("/etc/passwd"), True),
+        (lambda path: os.mkfifo(path, 0o666), False),
+        (lambda path: path.mkdir(), False),
+    ],
+    ids=["closed", "a link", "a fifo", "a folder"],
+)
+def test_a_lock_that_nobody_can_take_keeps_one_gpu_and_no_other(
+    folder: Path, start: Start, make: Callable[[Path], object], is_said: bool
+) -> None:
+    alice, lock = start(ALICE), folder / f"{GPUS[0]}.lock"
+    make(lock)
+    assert alice.claim(GPUS, TEXT) == GPUS[:1]
+    assert alice.claim(GPUS[1:], TEXT) == ()
+    if is_said:
+        claim = alice.seen(GPUS)[GPUS[0]]
+        assert claim.user is None and not claim.own
+        assert claim.note.text == f"nobody can lock {lock}: its owner, or root, removes it"
+
+
+def test_an_agent_says_once_that_others_claim_the_gpus_of_its_workers(folder: Path) -> None:
+    held = HeldClaims({"GPUTUI_CLAIMS": str(folder)}, Configure("c", "h", 60.0, 1.0, ()), {}, print)
+    other = Claims(folder)
+    assert other.claim(GPUS[1:2], TEXT) == ()
+    said = f"{GPUS[1]} has a worker, and is claimed by root"
+    assert [held.follow(GPUS[:3]) for _ in range(2)] == [[said], []]
+    assert held.claims and held.claims.held == {GPUS[0], GPUS[2]}
+    other.release()
+    assert held.follow(GPUS[:3]) == []
+    assert held.claims.held == {*GPUS[:3]}
 
 
 async def test_a_claim_for_a_process_that_fails_leaves_no_descriptor(folder: Path) -> None:
     (folder / f"{GPUS[0]}.lock").symlink_to("/etc/passwd")
     held = HeldClaims({"GPUTUI_CLAIMS": str(folder)}, Configure("c", "h", 60.0, 1.0, ()), {}, print)
     before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
-    answer = held.carry_out(ClaimGpus(1, GPUS[:1], TEXT, os.getpid()))
-    assert "Too many levels" in answer.error
+    assert held.carry_out(ClaimGpus(1, GPUS[:1], TEXT, os.getpid())).held == GPUS[:1]
     assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
 
 

@@ -101,8 +101,11 @@ async def test_what_cannot_start_says_why_and_exits_as_in_a_shell(host: Programs
     exited, _, _ = await host.finished("b")
     assert (exited.status, exited.reason) == (
         126,
-        "could not be started: /none: no such folder there",
+        "could not be started: /none: no such folder there, or not for this user",
     )
+    host.run("true", name="e", cwd="~no-such-user")
+    exited, _, _ = await host.finished("e")
+    assert exited.reason.startswith("could not be started: ~no-such-user: no such folder there")
     host.run("pwd", name="c", cwd="/none", cwd_optional=True)
     assert await host.finished("c") == (
         ProgramExited("c", 0, "ended with exit status 0"),
