@@ -353,20 +353,20 @@ def _without(hosts: Iterable[HostClaims]) -> list[str]:
 
 def _why_not(hosts: Sequence[HostClaims], wanted: Wanted, refused: Mapping[str, Claimed]) -> str:
     """Describe why GPUs cannot be had now; no moment is in the first line."""
-    said = {name: _refusal(each) for name, each in refused.items()}
-    lines = [f"{name}: {why}" for name, why in said.items() if why]
-    if any(each.ahead for each in refused.values()):
-        return "\n".join(lines)
-    there = [host for host in hosts if not said.get(host.name) and not host.lost]
-    held = {uuid for each in refused.values() for uuid in each.held}
+    lines = [f"{name}: {why}" for name, each in refused.items() if (why := _refusal(each))]
+    there = [host for host in hosts if not refused.get(host.name, GRANTED).error and not host.lost]
     devices = [(host.name, device) for host in there for device in host.devices]
+    queue = queue_lines(devices, time.time())
+    if any(each.ahead for each in refused.values()):
+        return "\n".join([*lines, *queue])
+    held = {uuid for each in refused.values() for uuid in each.held}
     before = dict.fromkeys(name for _, d in devices for name in d.waiting[: d.ahead])
     free = _counted(_sum(_free(there, wanted, held)), wanted, "free")
     words = [f"too few free GPUs: {_asked(hosts, wanted)}, {free}", *_without(there)]
     words += [f"before you: {', '.join(before)}"] * bool(before)
     words += [f"{each.name}: no place in line: {each.no_place}" for each in there if each.no_place]
     words += [f"{each.name} does not answer" for each in hosts if each.lost]
-    return "\n".join([safe("; ".join(words)), *lines, *queue_lines(devices, time.time())])
+    return "\n".join([safe("; ".join(words)), *lines, *queue])
 
 
 def _refusal(claimed: Claimed) -> str:

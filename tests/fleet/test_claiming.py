@@ -426,7 +426,9 @@ async def test_who_does_not_wait_leaves_gpus_of_one_host_to_who_waits_and_has_ot
         await asyncio.sleep(0.05)
     assert await person.hold(Wanted(1)) == boxes[1].uuids[:1]
     assert await person.hold(Wanted(1, wait_s=60.0)) == boxes[1].uuids[1:]
-    with pytest.raises(ClusterError, match=r"^a: root waited first\n  add --wait 2h to stand"):
+    with pytest.raises(
+        ClusterError, match=r"(?s)^a: root waited first\n  a gpu0: root .*\n  add --wait 2h"
+    ):
         await Person(boxes).hold(Wanted(1))
     waits.cancel()
 
