@@ -45,7 +45,8 @@ async def pack_folder(folder: str, archive: IO[bytes]) -> None:
             raise ClusterError(f"--send {folder}: it is empty, or git ignores all of it")
         await asyncio.to_thread(_pack, Path(folder), names, archive)
     except OSError as error:
-        raise ClusterError(f"--send {folder}: {error.strerror or error}") from error
+        what = error.filename or folder
+        raise ClusterError(f"--send {what}: {error.strerror or error}") from error
 
 
 async def _names(folder: Path, *, is_repository: bool) -> list[str]:

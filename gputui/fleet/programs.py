@@ -248,17 +248,25 @@ class Programs:
         if not any(claims.devices for claims in self._claims()):
             return self._on_cpus(wanted)
         text = " ".join(order.launch.argv)[:NOTE_CHARACTERS]
-        group.claimed = await hold(
-            self._claims(),
-            wanted,
-            lambda: Note(text, since=time.time()),
-            lambda why: group.send(ProgramWaits(why)),
-            until,
-        )
+        try:
+            group.claimed = await hold(
+                self._claims(),
+                wanted,
+                lambda: Note(text, since=time.time()),
+                lambda why: group.send(ProgramWaits(self._with_failed(why))),
+                until,
+            )
+        except ClusterError as error:
+            raise ClusterError(self._with_failed(str(error))) from None
         lines = list(self._hosts)
         group.claimed.sort(key=lambda held: lines.index(held.host.name))
         claimed = ((held.host.name, held.devices) for held in group.claimed)
         return tuple(Share(host, devices, len(devices)) for host, devices in claimed)
+
+    def _with_failed(self, why: str) -> str:
+        """Return why GPUs cannot be had, with the hosts that failed, a line each."""
+        failed = (each for each in self._hosts.values() if each.state is HostState.FAILED)
+        return "\n".join([why, *(f"{each.name}: {each.status.reason}" for each in failed)])
 
     def _on_cpus(self, wanted: Wanted) -> tuple[Share, ...]:
         """Return the parts of hosts that are to give no GPU, the first first.

@@ -77,12 +77,12 @@ def _split(
 
 
 def _filled(word: str, values: Mapping[str, str]) -> str:
-    """Replace the names of values in braces, and leave other braces alone.
+    """Replace the names of values in braces, and leave other braces and a shell's `${}` alone.
 
-    >>> _filled("--rank={rank} {x} ${HOME}", {"rank": "3"})
-    '--rank=3 {x} ${HOME}'
+    >>> _filled("--rank={rank} {x} ${rank}", {"rank": "3"})
+    '--rank=3 {x} ${rank}'
     """
-    return re.sub(r"\{(\w+)\}", lambda match: values.get(match[1], match[0]), word)
+    return re.sub(r"(?<!\$)\{(\w+)\}", lambda match: values.get(match[1], match[0]), word)
 
 
 def _pinned(devices: Sequence[DeviceReading], by_uuid: bool) -> dict[str, str]:

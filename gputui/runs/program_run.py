@@ -8,6 +8,7 @@ them, and what is typed here to rank 0.
 import asyncio
 import contextlib
 import os
+import select
 import signal
 import sys
 import termios
@@ -253,7 +254,8 @@ class RunningProgram:
 
         def restore() -> None:
             loop.remove_signal_handler(signal.SIGWINCH)
-            termios.tcsetattr(0, termios.TCSADRAIN, before)
+            with contextlib.suppress(termios.error):  # the terminal is gone
+                termios.tcsetattr(0, termios.TCSADRAIN, before)
 
         loop.add_signal_handler(signal.SIGWINCH, resized)
         self._restore = restore
@@ -300,7 +302,11 @@ class Input:
         self._room = threading.Semaphore()
 
     def begin(self) -> None:
-        """Begin to read, in a thread that ends with this process."""
+        """Begin to read, in a thread that ends with this process.
+
+        In the background of a shell there is nothing to read, and no stop.
+        """
+        signal.signal(signal.SIGTTIN, signal.SIG_IGN)
         loop = asyncio.get_running_loop()
         threading.Thread(target=self._read, args=(loop,), daemon=True).start()
 
@@ -320,8 +326,9 @@ class Input:
         while data:
             self._room.acquire()
             try:
+                select.select([0], [], [])  # somebody else may have made it non-blocking
                 data = os.read(0, PIECE_BYTES)
-            except OSError:  # stdin is closed, or this process is in the background
+            except (OSError, ValueError):  # stdin is closed, or this process is in the background
                 data = b""
             with contextlib.suppress(RuntimeError):  # the loop has ended before
                 loop.call_soon_threadsafe(self._sent, data)
