@@ -66,10 +66,12 @@ def test_how_a_run_ended_is_in_a_log_that_is_full(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     record = runs.new_record("svd", {}, backend="auto", hosts="", version="0")
     run = runs.Recording(record, pytest.fail)
+    run.note(letter * (MOST_LOG_BYTES // 2))
     run.note(letter * (MOST_LOG_BYTES + 1))
-    run.note("left out")
+    for number in range(200):
+        run.note(f"line {number}")
     run.end(RunState.CANCELLED)
-    lines = record.log.read_bytes().splitlines()
-    assert len(lines[0]) <= MOST_LOG_BYTES
-    assert [line.partition(b"  ")[2] for line in lines[1:]] == [b"this log is full", b"cancelled"]
-    assert len(lines[0]) <= MOST_LOG_BYTES
+    assert record.log.stat().st_size < MOST_LOG_BYTES + 2**17
+    said = [line.partition("  ")[2] for line in record.log.read_text().splitlines()]
+    full = said.index("this log is full: only its last lines follow")
+    assert said[full + 1 :] == [*(f"line {number}" for number in range(101, 200)), "cancelled"]

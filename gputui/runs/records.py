@@ -14,7 +14,7 @@ import os
 import shlex
 import shutil
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, field, replace
 from pathlib import Path
@@ -35,9 +35,10 @@ FILE = "run.json"
 LOG = "log.txt"
 TELEMETRY = "telemetry.json"
 MOST_LOG_BYTES = 10 * 2**20
-"""The maximum size of a log; later output is dropped."""
+"""The maximum size of a log; of later output the last lines are kept."""
 LOG_ROOM_AT_END = 2**16
 """How a run ended is written all the same."""
+LAST_NOTES = 100
 
 CLOCKS_DIFFER_S = 60.0
 """How far the time of day may have been set while a run went on."""
@@ -346,19 +347,27 @@ class Recording:
         self._stage = ""
         self._stage_from = 0.0
         self._log_room = MOST_LOG_BYTES
+        self._last = deque[bytes](maxlen=LAST_NOTES)
+        """Of what came after the log was full."""
         with self._writing():
             write(record)
 
     def note(self, *lines: str, at: float | None = None) -> None:
         """Add lines of one moment, `at` or now, to the log: a file that only this user can read."""
-        if self._log_room <= 0:
-            return
         moment = time.time() if at is None else at
         stamp = time.strftime("%H:%M:%S", time.localtime(moment)) + f".{int(moment % 1 * 1000):03}"
         text = "".join(f"{stamp}  {line}\n" for line in lines).encode("utf-8", "replace")
         room, self._log_room = self._log_room, self._log_room - len(text)
+        if room <= 0:
+            self._last.append(text[-LOG_ROOM_AT_END:])
+            return
         if self._log_room <= 0:
-            text = text[:room].rstrip(b"\n") + f"\n{stamp}  this log is full\n".encode()
+            self._last.append(text[room:][-LOG_ROOM_AT_END:])
+            full = f"{stamp}  this log is full: only its last lines follow\n"
+            text = b"".join(text[:room].rpartition(b"\n")[:2]) + full.encode()
+        self._append(text)
+
+    def _append(self, text: bytes) -> None:
         with self._writing():
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
             descriptor = os.open(self.record.log, flags, 0o600)
@@ -403,6 +412,7 @@ class Recording:
         )
         trace = self.record.failure.traceback if self.record.failure else ()
         said = f"{state} {self.record.error}".rstrip().splitlines()
+        self._append(b"".join(self._last)[-LOG_ROOM_AT_END:].partition(b"\n")[2])
         self._log_room = max(self._log_room, LOG_ROOM_AT_END)
         self.note(*(f"traceback | {line}" for line in trace), *said)
         with self._writing():
