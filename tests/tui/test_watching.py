@@ -9,7 +9,13 @@ import pytest
 
 from gputui.model.readings import Claim, DeviceProcess, DeviceReading, Note, Owner
 from gputui.model.snapshot import ClusterState, SchedulerState, SchedulerStatus, Session, Snapshot
-from gputui.protocol.frontend import AddWorkers, KeepWatching, Previewed, StartRun
+from gputui.protocol.frontend import (
+    AddWorkers,
+    KeepWatching,
+    Previewed,
+    SnapshotTaken,
+    StartRun,
+)
 from tests.tui.build import EPOCH, GIB, device, host, snapshot
 from tests.tui.still import Still
 
@@ -91,6 +97,20 @@ async def test_plus_on_free_gpus_starts_a_cluster_there() -> None:
         await on.press(["down", "plus"], "no free GPU there")
         await on.press([*["down"] * 3, "space", "plus"], "Start workers on h:gpu3")
         await on.press("y", then=lambda: AddWorkers(0, ("h:gpu3",)) in on.link.asked)
+
+
+async def test_a_gpu_that_is_taken_while_the_question_is_open_gets_no_worker() -> None:
+    on = Still(shared())
+    on.link.reply = Previewed(0, ("h:gpu3",), (), "")
+    async with on.showing("gpu3", size=(120, 40)):
+        await on.press([*["down"] * 4, "space", "plus"], "Start workers on h:gpu3")
+        now = shared()
+        (box,) = now.hosts
+        taken = (*box.devices[:3], held(3, "dave", Note("mine")))
+        on.link.put(SnapshotTaken(replace(now, sequence=9, hosts=(replace(box, devices=taken),))))
+        await on.until(lambda: on.text.count("dave") > 0)
+        await on.press("y", "not free any more: h:gpu3")
+        assert not any(isinstance(each, AddWorkers) and not each.preview for each in on.link.asked)
 
 
 async def test_a_program_is_run_on_as_many_gpus_as_are_written() -> None:

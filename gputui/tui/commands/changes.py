@@ -88,13 +88,22 @@ async def _retire(app: Frame, argument: str) -> None:
 
 
 async def _add_workers(app: Frame, argument: str) -> None:
-    slots, watching = app.watched.slots, app.watched.watching
-    if watching:
-        slots = [slot for slot in slots if slot.state is SlotState.FREE]
-    names = free_slots(slots, _targets(app, argument))
-    if not names:
+    watching, targets = app.watched.watching, _targets(app, argument)
+
+    def free() -> tuple[str, ...]:
+        slots = app.watched.slots
+        if watching:
+            slots = [slot for slot in slots if slot.state is SlotState.FREE]
+        return free_slots(slots, targets)
+
+    if not (names := free()):
         raise HeadError("no free GPU there" + (": mark some with space" if watching else ""))
-    await change(app, AddWorkers(0, names), f"Start workers on {fmt.by_host(names)}")
+    request = AddWorkers(0, names)
+    title = f"Start workers on {fmt.by_host(names)}"
+    if await confirm(app, title, lambda: _preview(app, request)):
+        if taken := {*names} - {*free()}:
+            raise HeadError(f"not free any more: {fmt.by_host(sorted(taken))}")
+        await _do(app, request)
 
 
 async def _more(app: Frame) -> None:
