@@ -63,8 +63,7 @@ def forkserver(control_fd: int, scratch: Path, agent_socket: AgentSocket) -> NoR
 
     del gputui
     gc.freeze()  # no collection in a worker writes to these, and so copies them
-    threads = len(os.listdir("/proc/self/task")) - 1  # noqa: PTH208 - counting names only
-    server.send(Imported(threads))
+    server.send(Imported(len(os.listdir("/proc/self/task")) - 1))  # noqa: PTH208 - names only
     server.serve()
     lifetime.end_children()
     shutil.rmtree(scratch, ignore_errors=True)

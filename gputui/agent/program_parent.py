@@ -73,5 +73,4 @@ def _become(parent: int, argv: Sequence[str]) -> None:
         os.execvp(argv[0], list(argv))
     except (OSError, ValueError) as error:  # "" is no name of a program
         os.write(2, f"gputui: {argv[0]}: {getattr(error, 'strerror', error)}\n".encode())
-        missing = isinstance(error, FileNotFoundError)
-        os._exit(NOT_FOUND if missing else NOT_RUN)
+        os._exit(NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_RUN)

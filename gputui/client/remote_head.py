@@ -314,8 +314,7 @@ class RemoteHead:
                 what = safe(shown(found[1]))
                 raise HeadError(f"{self._host.name}: its answer is no answer: {what}")
         last = (*stream.stderr_tail, *said.decode("utf-8", "replace").splitlines())[-1:]
-        problem = ": ".join(["no Python there answered", *last])
-        raise HeadError(f"{self._host.name}: {problem}")
+        raise HeadError(f"{self._host.name}: {': '.join(['no Python there answered', *last])}")
 
     async def _forwarded_socket(self, there: str) -> str:
         """Return the path here that leads to a socket there; raises OSError."""

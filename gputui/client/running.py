@@ -178,8 +178,7 @@ class RunningCluster(Cluster):  # type: ignore[misc]
 
     def scale_down(self, workers: Iterable[str]) -> Any:
         """Want these workers no more, by name; those that are gone already are left out."""
-        names = self._requested.intersection(workers)
-        return self._ask(RetireWorkers(0, tuple(sorted(names))))
+        return self._ask(RetireWorkers(0, tuple(sorted(self._requested.intersection(workers)))))
 
     def adapt(
         self,
@@ -479,8 +478,7 @@ require(Client, _instances=None)
 
 def in_notebook() -> bool:
     """Return whether this process is the kernel of a notebook."""
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    return hasattr(shell, "kernel")
+    return hasattr(getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)(), "kernel")
 
 
 def _send_modules_of_notebooks() -> None:

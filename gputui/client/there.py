@@ -41,8 +41,7 @@ def main() -> int:
         answer = listen()
     else:
         answer = up(order["arguments"], order["hosts"], order["gputui"], order["here"])
-    line = " ".join([GREETING, json.dumps(answer)]) + "\n"
-    os.write(1, line.encode())
+    os.write(1, (" ".join([GREETING, json.dumps(answer)]) + "\n").encode())
     return 0
 
 

@@ -87,8 +87,7 @@ class Demo:
         0 is at once.
         """
         hosts, gpus_per_host = shape
-        width = max(2, len(str(hosts)))
-        names = [f"node-{number:0{width}d}" for number in range(1, hosts + 1)]
+        names = [f"node-{number:0{max(2, len(str(hosts)))}d}" for number in range(1, hosts + 1)]
         labels = [str(label) for label in range(gpus_per_host)]
 
         def new_agent(host: str, number: int) -> SimulatedAgent:

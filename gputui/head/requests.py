@@ -96,8 +96,7 @@ async def _scale(head: Head, request: Scale) -> Reply:
         raise HeadError(f"{many(workers, 'worker')}: write a number from 0 to {MOST_WORKERS}")
     number = "as many workers as the hosts give" if workers is None else many(workers, "worker")
     wanted = desired.scale(head.fleet.desired, workers)
-    lacking = _lacking(head, request, wanted)
-    return _change(head, request, wanted, f"wanted: {number}", lacking)
+    return _change(head, request, wanted, f"wanted: {number}", _lacking(head, request, wanted))
 
 
 async def _retire(head: Head, request: RetireWorkers) -> Reply:

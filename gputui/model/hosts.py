@@ -61,8 +61,7 @@ class Host:
     @property
     def is_local(self) -> bool:
         """Whether it is this machine, reached without SSH."""
-        elsewhere = self.user or self.port or self.slurm_job
-        return self.name == "localhost" and not elsewhere
+        return self.name == "localhost" and not (self.user or self.port or self.slurm_job)
 
     @property
     def by_hand(self) -> str:

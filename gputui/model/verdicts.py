@@ -186,8 +186,7 @@ def _held_up(worker: ExaminedWorker, loop: ThreadStack) -> Verdict:
 
 
 def _loop(worker: ExaminedWorker) -> ThreadStack | None:
-    loops = (each for each in worker.threads if any(map(LOOP.search, each.frames)))
-    return next(loops, None)
+    return next((each for each in worker.threads if any(map(LOOP.search, each.frames))), None)
 
 
 def _in(thread: ThreadStack, where: re.Pattern[str]) -> bool:

@@ -149,8 +149,7 @@ class Child:
         try:
             descriptor = os.pidfd_open(self.pid)
         except (OSError, AttributeError):  # an old kernel; a Mac
-            thread = threading.Thread(target=self._wait_in_thread, args=(loop,), daemon=True)
-            thread.start()
+            threading.Thread(target=self._wait_in_thread, args=(loop,), daemon=True).start()
             return
 
         def ended() -> None:

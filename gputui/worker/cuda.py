@@ -121,8 +121,7 @@ class Driver:
         device = self._get(ctypes.c_int, "cuDeviceGet", 0)
         data = self._get(ctypes.c_ubyte * 16, "cuDeviceGetUuid_v2", device)
         pinned = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-        prefix = "MIG" if pinned.startswith("MIG") else "GPU"
-        return f"{prefix}-{uuid.UUID(bytes=bytes(data))}"
+        return f"{'MIG' if pinned.startswith('MIG') else 'GPU'}-{uuid.UUID(bytes=bytes(data))}"
 
     def free_bytes(self) -> int:
         """Return the bytes of the device that nothing has allocated."""

@@ -126,5 +126,4 @@ def counted_interfaces(names: frozenset[str]) -> frozenset[str]:
 
     Those with hardware; in a container, which sees none of it, all but the loopback.
     """
-    physical = frozenset(name for name in names if procfs.has_hardware(name))
-    return physical or names - {"lo"}
+    return frozenset(name for name in names if procfs.has_hardware(name)) or names - {"lo"}

@@ -183,8 +183,7 @@ class DeviceWatch:
         """Return why GPUs are missing, restricted or misleading, with the hint."""
         if not self.opened.is_set():
             return ("NVML does not answer: does nvidia-smi work on this host?",)
-        restricted = (gpu.warning for gpu, _ in self._gpus if gpu.warning)
-        warnings = (*self._warnings, *restricted)
+        warnings = (*self._warnings, *(gpu.warning for gpu, _ in self._gpus if gpu.warning))
         if self._gpus and of_a_job_without_gpus(self._environ):
             return (*warnings, NONE_OF_THE_JOB)
         if not ambiguous_order(self._environ, self.devices()):
@@ -312,8 +311,7 @@ def _named(entry: str, devices: Sequence[DeviceReading]) -> DeviceReading | None
         gpus = [device for device in devices if not device.is_mig]
         return next(iter(gpus[int(entry) :]), None)
     found = [device for device in devices if device.uuid.startswith(entry)]
-    named = entry.startswith(("GPU-", "MIG-")) and len(found) == 1
-    return found[0] if named else None
+    return found[0] if entry.startswith(("GPU-", "MIG-")) and len(found) == 1 else None
 
 
 def _with_instances(device: DeviceReading, devices: Sequence[DeviceReading]) -> list[str]:

@@ -178,8 +178,7 @@ def _order(host: Host, settings: FleetSettings, source: PackageSource) -> bytes:
 def _described(wheel: Path) -> dict[str, object]:
     """Return a wheel's name, size and hash, by which a host accepts it."""
     data = wheel.read_bytes()
-    digest = hashlib.sha256(data).hexdigest()
-    return {"name": wheel.name, "size": len(data), "sha256": digest}
+    return {"name": wheel.name, "size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
 
 
 async def _follow(

@@ -182,8 +182,7 @@ def build(sources: tuple[tuple[str, Path], ...]) -> bytes:
 
 def _sources() -> Iterator[tuple[str, Path]]:
     """Yield (name in the zip, file), sorted, for gputui's modules and pynvml."""
-    root = Path(__file__).parents[2]
-    yield from _modules(root, "gputui", LEFT_OUT)
+    yield from _modules(Path(__file__).parents[2], "gputui", LEFT_OUT)
     spec = importlib.util.find_spec("pynvml")
     if spec is None or spec.origin is None:
         return

@@ -391,8 +391,7 @@ def signed_with(shown: Shown) -> str:
     """Return the algorithm of a certificate's signature, which follows its authority's key."""
     assert shown.signer
     key = shown.signer.public_data
-    signature = shown.blob.rpartition(len(key).to_bytes(4, "big") + key)[2][4:]
-    return kind_of(signature)
+    return kind_of(shown.blob.rpartition(len(key).to_bytes(4, "big") + key)[2][4:])
 
 
 def kind_of(blob: bytes) -> str:

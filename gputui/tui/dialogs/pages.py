@@ -201,8 +201,7 @@ class Why(Page):
         else:
             assert isinstance(found, Examined)
             snapshot, events = self._watched.snapshot, tuple(self._watched.events)
-            evidence = Evidence(snapshot, found.hosts, found.scheduler, events)
-            self._found = verdicts(evidence)
+            self._found = verdicts(Evidence(snapshot, found.hosts, found.scheduler, events))
         parts = [
             (safe(line), "" if line.startswith(" ") else "bold") for line in as_lines(self._found)
         ]

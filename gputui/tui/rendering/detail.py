@@ -284,8 +284,7 @@ def beneath(below: Sequence[Line], log: Sequence[LogLine], width: int, height: i
     if height <= 0:
         return []
     if width < WIDE:
-        rest = max(0, height - len(below))
-        return [*below[:height], *_log_lines(log, width, rest)]
+        return [*below[:height], *_log_lines(log, width, max(0, height - len(below)))]
     left = width // 2 - 1
     right = _log_lines(log, width - left - 2, height) or [[("no log lines yet", "dim")]]
     lines: list[Line] = []

@@ -260,8 +260,7 @@ def _users(row: Row) -> str:
 def _history(row: Row, width: int) -> Line:
     slot, history = row.slots[0], row.look.watched.history
     key, span = slot.device.uuid if slot.device else slot.key, series.Span.MINUTES_2
-    steps = history.steps(key, series.Metric.UTILIZATION, span, 2 * width)
-    return [spark(steps, width, 100.0)]
+    return [spark(history.steps(key, series.Metric.UTILIZATION, span, 2 * width), width, 100.0)]
 
 
 def _glyphs(row: Row, width: int) -> Line:

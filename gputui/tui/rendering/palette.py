@@ -67,8 +67,7 @@ def ascii_alone(environ: Mapping[str, str]) -> bool:
     ctype = environ.get("LC_CTYPE", "")
     chosen = "" if ctype in COERCED else ctype
     locale = environ.get("LC_ALL") or chosen or environ.get("LANG", "")
-    utf_8 = "utf" in locale.lower()
-    return environ.get("TERM") == "linux" or bool(locale and not utf_8)
+    return environ.get("TERM") == "linux" or bool(locale and "utf" not in locale.lower())
 
 
 SERIES_COLOURS = (

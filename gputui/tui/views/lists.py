@@ -42,8 +42,7 @@ def stage_part(host: HostStatus) -> Part:
     >>> stage_part(HostStatus("h", HostState.FAILED, 0.0, failed_stage="connecting"))
     ('●✖····', 'bad')
     """
-    failed = host.state is HostState.FAILED
-    reached = host.failed_stage if failed else host.state.value
+    reached = host.failed_stage if host.state is HostState.FAILED else host.state.value
     names = [stage.value for stage in STAGES]
     done = names.index(reached) if reached in names else 0
     shape, _, role = HOST_MARKS[host.state]

@@ -214,8 +214,7 @@ class RunsView(Listing[RunRow]):
         if is_script(self.current.run.preset):
             return "a script runs in a terminal of its own: y copies its command"
         any_up = self.screen_app.watched.snapshot.any_up
-        can_run = is_program(self.current.run.preset) or any_up
-        return "" if can_run else "no worker is up yet"
+        return "" if is_program(self.current.run.preset) or any_up else "no worker is up yet"
 
     async def cancel(self) -> None:
         """Cancel the run under the cursor, after asking."""

@@ -299,8 +299,7 @@ def keys_lines(
 
 
 def _hint(command: Command, dim: bool) -> Line:
-    key = (f" {key_name(command.key)}", "off" if dim else "key")
-    return [key, (f" {command.hint}", "dim")]
+    return [(f" {key_name(command.key)}", "off" if dim else "key"), (f" {command.hint}", "dim")]
 
 
 def _width(line: Line) -> int:

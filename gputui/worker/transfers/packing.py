@@ -172,8 +172,7 @@ def _reduce_cupy(array: Any, loan: Loan) -> Any:
 def _rebuild_cupy(frame: Any, shape: Any, dtype: Any, strides: Any) -> Any:
     import cupy
 
-    mapped = isinstance(frame, MappedBytes)
-    flat = _copied(frame) if mapped else on_device(memoryview(frame))
+    flat = _copied(frame) if isinstance(frame, MappedBytes) else on_device(memoryview(frame))
     return cupy.ndarray(shape, dtype, flat.data, strides=strides)
 
 
