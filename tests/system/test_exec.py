@@ -1,9 +1,12 @@
 """`--exec`: any program on free GPUs, as a user runs it, on this machine and over SSH."""
 
 import json
+import os
+import pty
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -239,3 +242,49 @@ def test_output_that_has_no_room_ends_the_program_and_says_so(gputui: Command) -
     assert done.returncode == 1
     assert "its output cannot be written: No space left on device" in done.stderr
     assert "unexpectedly" not in done.stderr
+
+
+def test_hosts_that_failed_are_named_where_too_few_gpus_are_left(gputui: Command) -> None:
+    done = gputui("localhost; no-such-host.invalid", "--exec", "-n", "5", "--", "true")
+    assert done.returncode == 3
+    assert "too few GPUs: 5 asked for, 4 on these hosts" in done.stderr
+    assert "no-such-host.invalid: no-such-host.invalid does not resolve" in done.stderr
+
+
+def test_input_that_comes_late_through_a_pipe_that_does_not_block_is_read(gputui: Command) -> None:
+    ours, theirs = os.pipe()
+    os.set_blocking(ours, False)
+    cat = gputui.start("--exec", "--quiet", "--", "cat", stdin=ours)
+    time.sleep(1.5)
+    os.write(theirs, b"late\n")
+    os.close(theirs)
+    os.close(ours)
+    assert cat.communicate(timeout=60)[0] == "late\n"
+
+
+def test_a_program_in_the_background_of_a_terminal_goes_on(gputui: Command) -> None:
+    master, slave = pty.openpty()
+    take = (
+        "import fcntl, os, sys, termios; os.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0)\n"
+        "signal = __import__('signal'); signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+        "if not (pid := os.fork()): os.setpgid(0, 0); os.execv(sys.argv[1], sys.argv[1:])\n"
+        "_, status = os.waitpid(pid, os.WUNTRACED)\n"
+        "os.WIFSTOPPED(status) and os.kill(pid, 9)\n"
+        "sys.exit('stopped' if os.WIFSTOPPED(status) else os.waitstatus_to_exitcode(status))"
+    )
+    words = gputui.words("--exec", "--quiet", "--", "sh", "-c", "sleep 2; echo done")
+    process = gputui.start_other(sys.executable, "-c", take, *words, stdin=slave)
+    os.write(master, b"for the shell\n")
+    assert process.communicate(timeout=60) == ("done\n", "")
+    assert process.returncode == 0
+    os.close(master)
+    os.close(slave)
+
+
+def test_a_run_whose_terminal_is_gone_is_cancelled(gputui: Command) -> None:
+    terminal = gputui.open("--exec", "--tty", "--quiet", "--", "sh", "-c", "echo begun; sleep 60")
+    terminal.sees("begun")
+    terminal.close()
+    shown = lambda: json.loads(gputui("runs", "last", "--json").stdout)  # noqa: E731
+    wait_until(lambda: shown()["state"] != "running", 30)
+    assert shown()["state"] == "cancelled"
