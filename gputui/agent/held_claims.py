@@ -49,8 +49,8 @@ class HeldClaims:
         self._notes: dict[str, Note] = {}
         self._asked: set[str] = set()
         """GPUs that the head claimed, whether workers run there or not."""
-        self._others: set[str] = set()
-        """GPUs of workers that somebody else claims."""
+        self.told: set[str] = set()
+        """GPUs of which the head knows that somebody else has claimed them."""
         self._ended = False
         """Whether a process of these claims has ended, which a head may have missed."""
         try:
@@ -139,17 +139,18 @@ class HeldClaims:
             return []
         wanted, lost = self._asked.union(devices), claims.keep()
         claims.release(claims.held - wanted)
-        known, self._others = self._others, set()
+        others = set[str]()
         for uuid in wanted - claims.held - {*lost}:
             self._notes[uuid] = replace(self._note, since=time.time())
-            self._others.update(claims.claim([uuid], self._notes[uuid]))
+            others.update(claims.claim([uuid], self._notes[uuid]))
         for uuid in claims.held:
             since = self._idle_since.get(uuid, math.inf)
             idle_since = since if time.time() - since > IDLE_S else None
             if self._notes[uuid].idle_since != idle_since:
                 self._notes[uuid] = replace(self._notes[uuid], idle_since=idle_since)
                 claims.note(uuid, self._notes[uuid])
-        held = claims.seen(self._others - known)
+        held = claims.seen(others - self.told)
+        self.told |= others
         return [
             f"{uuid} has a worker, and is claimed by {claim.user or claim.note.text or 'others'}"
             for uuid, claim in held.items()

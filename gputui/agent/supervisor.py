@@ -310,6 +310,7 @@ class Supervisor:
         facts = await asyncio.to_thread(
             gather_facts, self._watch, scratch=self._scratch, environ=self._environ
         )
+        self._held_claims.told |= {each.uuid for each in facts.devices if each.claim}
         problem = self._held_claims.problem if facts.devices else ""
         self.send(
             replace(
