@@ -37,7 +37,6 @@ from gputui.errors import (
     HeadError,
     HostError,
     OtherVersionError,
-    RunError,
     UsageError,
 )
 from gputui.model.plain_text import MISSING, aligned, many, safe, safe_lines
@@ -146,11 +145,11 @@ async def _up(configuration: ConfigureHead) -> None:
     print(f"gputui attach {quote(name)}; gputui down {quote(name)}", file=sys.stderr)
 
 
-async def detach_program(request: "RunRequest", options: Mapping[str, Any]) -> None:
+async def detach_program(request: "RunRequest", options: Mapping[str, Any]) -> int:
     """Start a program as a run of a head, a new one unless one is named, and leave it there.
 
-    It runs then, or waits in line; raises GputuiError where it was refused. A new head ends some
-    time after the program.
+    It runs then, or waits in line; returns its exit code where it has ended at once, else 0. Raises
+    GputuiError where it was refused. A new head ends some time after the program.
     """
     from gputui.runs.records import as_typed
 
@@ -172,8 +171,10 @@ async def detach_program(request: "RunRequest", options: Mapping[str, Any]) -> N
                 await connection.request(CancelRun(0, done.text))
             raise
         if run.state.ended and run.state is not RunState.DONE:
-            ran = run.failure is not None and run.failure.type == RunError.__name__
-            raise (RunError if ran else ClusterError)(f"{run.id}: {run.words}")
+            if not run.result_json:  # it did not start
+                raise ClusterError(f"{run.id}: {run.words}")
+            print(safe(f"gputui: {run.id}: {run.words}"), file=sys.stderr)
+            return int(json.loads(run.result_json)["result"]["exit_code"])
         if head is not None:
             ignore_signals()  # from here on it runs, and the command says so
             head.keep()
@@ -182,6 +183,7 @@ async def detach_program(request: "RunRequest", options: Mapping[str, Any]) -> N
     if not run.state.ended and run.stage != RUNS:
         print(safe(f"gputui: it waits: {run.stage}"), file=sys.stderr)
     print(safe(f"gputui attach {quote(name)}; gputui down {quote(name)}"), file=sys.stderr)
+    return 0
 
 
 async def _begun(connection: HeadConnection, id: str) -> RunStatus:

@@ -163,8 +163,7 @@ class Stages:
         if text:
             self._entered(self.current, text)
         if self._timeout and self._timeout.when() is not None:
-            now = asyncio.get_running_loop().time()
-            self._timeout.reschedule(now + self._bound_s)
+            self._timeout.reschedule(asyncio.get_running_loop().time() + self._bound_s)
 
     async def ask(self, question: Question) -> str | None:
         """Ask a user; the time that takes does not count."""

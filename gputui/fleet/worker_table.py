@@ -259,8 +259,7 @@ class WorkerTable:
 
     def stop_unknown(self, names: Iterable[str]) -> None:
         """Have an agent stop workers that it reports and should not have."""
-        workers = self._workers
-        unknown = tuple(name for name in names if name not in workers)
+        unknown = tuple(name for name in names if name not in self._workers)
         if unknown and (host := self._hosts.get(unknown[0].rpartition(":")[0])) is not None:
             host.send(StopWorkers(unknown, GRACE_S))
 

@@ -142,8 +142,7 @@ class History:
 
         From `begun_s` to `ended_s` seconds ago.
         """
-        fine = begun_s < self._fine.kept
-        ring, every = (self._fine, 1) if fine else (self._coarse, MEAN_OF)
+        ring, every = (self._fine, 1) if begun_s < self._fine.kept else (self._coarse, MEAN_OF)
         first, last = round(begun_s / every), round(ended_s / every)
         number = min(first, ring.rows)
         values = ring.newest(number, slice(self._counted), metric)

@@ -369,8 +369,7 @@ def _nothing(evidence: Evidence) -> Verdict:
     running = sum(group.executing for group in groups)
     to_do = sum(group.waiting + group.queued + group.processing for group in groups)
     if not to_do:
-        clients = snapshot.scheduler.clients
-        who = "your client" if clients else "a client; none is connected"
+        who = "your client" if snapshot.scheduler.clients else "a client; none is connected"
         kept = sum(group.memory for group in groups)
         text = f"nothing: there is no task to do, and it waits for {who}"
         return Verdict("idle", text, (f"{many(kept, 'result')} kept for it",) if kept else ())

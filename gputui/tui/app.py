@@ -101,8 +101,7 @@ class ScreenApp(Frame):
 
     def get_css_variables(self) -> dict[str, str]:
         """Return the theme's variables, with red and amber as they are in all themes."""
-        variables = super().get_css_variables()
-        self.theme_variables = {**variables, **signals(self.current_theme)}
+        self.theme_variables = {**super().get_css_variables(), **signals(self.current_theme)}
         return self.theme_variables
 
     def get_driver_class(self) -> type[Driver]:

@@ -162,6 +162,21 @@ def test_a_detached_program_that_is_interrupted_before_it_is_named_is_cancelled(
         wait_until(lambda: states() == {"cancelled"})
 
 
+@pytest.mark.parametrize(
+    ("program", "status", "said"),
+    [
+        (("sh", "-c", "exit 5"), 5, "sh (localhost:gpu0) ended with exit status 5"),
+        (("no-such-program",), 127, "no-such-program (localhost:gpu0)"),
+        (("sh", "-c", "kill -9 $$"), 137, "was killed by SIGKILL"),
+    ],
+)
+def test_a_detached_program_that_ends_at_once_gives_its_exit_code(
+    gputui: Command, program: tuple[str, ...], status: int, said: str
+) -> None:
+    done = gputui("--exec", "--detach", "--", *program)
+    assert done.returncode == status and said in done.stderr
+
+
 def test_a_detached_program_that_gets_no_gpu_says_so(gputui: Command) -> None:
     holding(gputui, "-n", "4")
     done = gputui("--exec", "--detach", "--", "sleep", "60")

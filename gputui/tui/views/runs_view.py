@@ -219,7 +219,8 @@ class RunsView(Listing[RunRow]):
     async def cancel(self) -> None:
         """Cancel the run under the cursor, after asking."""
         run, app = self._run, self.screen_app
-        lines = ("Its tasks are dropped; the cluster stays.",)
+        what = "processes are ended" if is_program(run.preset) else "tasks are dropped"
+        lines = (f"Its {what}; the cluster stays.",)
         if await confirm(app, f"Cancel {run.preset} ({run.id})?", lines):
             reply = await app.head.request(CancelRun(0, run.id))
             app.say(getattr(reply, "text", ""))
