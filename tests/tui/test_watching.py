@@ -52,9 +52,13 @@ async def test_each_gpu_says_whose_it_is_and_what_was_promised(size: tuple[int, 
     async with Still(shared()).showing(
         "watching, no workers", "USER/CLAIM", "alice", "bob · over by", "free", size=size
     ) as on:
-        lines = {n: next(x for x in on.text.splitlines() if f"gpu{n} " in x) for n in range(4)}
-        assert "in use" in lines[0] and "in use" in lines[1] and "me" in lines[2]
-        assert "· free" in lines[3]
+
+        def rows() -> list[str]:
+            lines = on.text.splitlines()
+            return [next((x for x in lines if f"gpu{number} " in x), "") for number in range(4)]
+
+        said = ("in use", "in use", "me", "· free")
+        await on.until(lambda: all(text in row for text, row in zip(said, rows(), strict=True)))
         assert "alarm" not in on.text.splitlines()[0] and not {"✖", "▲"} & {*on.text}
         assert "TASK" not in on.text and "workers" not in on.text.splitlines()[0][40:]
 
