@@ -74,4 +74,4 @@ def test_how_a_run_ended_is_in_a_log_that_is_full(
     assert record.log.stat().st_size < MOST_LOG_BYTES + 2**17
     said = [line.partition("  ")[2] for line in record.log.read_text().splitlines()]
     full = said.index("this log is full: only its last lines follow")
-    assert said[full + 1 :] == [*(f"line {number}" for number in range(101, 200)), "cancelled"]
+    assert said[full + 1 :] == [*(f"line {number}" for number in range(100, 200)), "cancelled"]

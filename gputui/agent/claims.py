@@ -328,7 +328,7 @@ class Claims:
     def _is_locked(self, name: str) -> bool:
         """Whether somebody has the lock, or made its file one that this user cannot lock."""
         try:
-            return procfs.is_locked(self._folder / name)
+            return procfs.is_locked(self._folder / name) or not (self._folder / name).is_file()
         except OSError as error:
             return not isinstance(error, FileNotFoundError)
 
@@ -338,7 +338,9 @@ class Claims:
         A holder in a container has another pid there.
         """
         lock = self._folder / f"{uuid}.lock"
-        if uid is None and (lock.is_symlink() or not os.access(lock, os.R_OK)):
+        if uid is None and not (
+            lock.is_file() and not lock.is_symlink() and os.access(lock, os.R_OK)
+        ):
             return {"text": f"nobody can lock {lock}: its owner, or root, removes it"}
         said = self._read(f"{uuid}.{uid}.note", uid)
         own = (str(pid), *procfs.status_of(pid, "NSpid").split()) if pid else ()

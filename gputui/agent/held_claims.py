@@ -150,7 +150,7 @@ class HeldClaims:
                 self._notes[uuid] = replace(self._notes[uuid], idle_since=idle_since)
                 claims.note(uuid, self._notes[uuid])
         held = claims.seen(others - self.told)
-        self.told |= others
+        self.told |= held.keys()
         return [
             f"{uuid} has a worker, and is claimed by {claim.user or claim.note.text or 'others'}"
             for uuid, claim in held.items()

@@ -266,7 +266,13 @@ class Programs:
     def _with_failed(self, why: str) -> str:
         """Return why GPUs cannot be had, with the hosts that failed, a line each."""
         failed = (each for each in self._hosts.values() if each.state is HostState.FAILED)
-        return "\n".join([why, *(f"{each.name}: {each.status.reason}" for each in failed)])
+        return "\n".join(
+            [
+                *why.split("\n")[:1],
+                *(f"{each.name}: {each.status.reason}" for each in failed),
+                *why.split("\n")[1:],
+            ]
+        )
 
     def _on_cpus(self, wanted: Wanted) -> tuple[Share, ...]:
         """Return the parts of hosts that are to give no GPU, the first first.

@@ -302,11 +302,7 @@ class Input:
         self._room = threading.Semaphore()
 
     def begin(self) -> None:
-        """Begin to read, in a thread that ends with this process.
-
-        In the background of a shell there is nothing to read, and no stop.
-        """
-        signal.signal(signal.SIGTTIN, signal.SIG_IGN)
+        """Begin to read, in a thread that ends with this process."""
         loop = asyncio.get_running_loop()
         threading.Thread(target=self._read, args=(loop,), daemon=True).start()
 

@@ -362,9 +362,10 @@ class Recording:
             self._last.append(text[-LOG_ROOM_AT_END:])
             return
         if self._log_room <= 0:
-            self._last.append(text[room:][-LOG_ROOM_AT_END:])
+            begun = b"".join(text[:room].rpartition(b"\n")[:2])
+            self._last.append(text[len(begun) :][-LOG_ROOM_AT_END:])
             full = f"{stamp}  this log is full: only its last lines follow\n"
-            text = b"".join(text[:room].rpartition(b"\n")[:2]) + full.encode()
+            text = begun + full.encode()
         self._append(text)
 
     def _append(self, text: bytes) -> None:
@@ -412,7 +413,10 @@ class Recording:
         )
         trace = self.record.failure.traceback if self.record.failure else ()
         said = f"{state} {self.record.error}".rstrip().splitlines()
-        self._append(b"".join(self._last)[-LOG_ROOM_AT_END:].partition(b"\n")[2])
+        last = b"".join(self._last)
+        self._append(
+            last[-LOG_ROOM_AT_END:].partition(b"\n")[2] if last[LOG_ROOM_AT_END:] else last
+        )
         self._log_room = max(self._log_room, LOG_ROOM_AT_END)
         self.note(*(f"traceback | {line}" for line in trace), *said)
         with self._writing():

@@ -2,7 +2,6 @@
 
 import json
 import os
-import pty
 import signal
 import subprocess
 import sys
@@ -275,25 +274,6 @@ def test_input_that_comes_late_through_a_pipe_that_does_not_block_is_read(gputui
     os.close(theirs)
     os.close(ours)
     assert cat.communicate(timeout=60)[0] == "late\n"
-
-
-def test_a_program_in_the_background_of_a_terminal_goes_on(gputui: Command) -> None:
-    master, slave = pty.openpty()
-    take = (
-        "import fcntl, os, sys, termios; os.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0)\n"
-        "signal = __import__('signal'); signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
-        "if not (pid := os.fork()): os.setpgid(0, 0); os.execv(sys.argv[1], sys.argv[1:])\n"
-        "_, status = os.waitpid(pid, os.WUNTRACED)\n"
-        "os.WIFSTOPPED(status) and os.kill(pid, 9)\n"
-        "sys.exit('stopped' if os.WIFSTOPPED(status) else os.waitstatus_to_exitcode(status))"
-    )
-    words = gputui.words("--exec", "--quiet", "--", "sh", "-c", "sleep 2; echo done")
-    process = gputui.start_other(sys.executable, "-c", take, *words, stdin=slave)
-    os.write(master, b"for the shell\n")
-    assert process.communicate(timeout=60) == ("done\n", "")
-    assert process.returncode == 0
-    os.close(master)
-    os.close(slave)
 
 
 def test_a_run_whose_terminal_is_gone_is_cancelled(gputui: Command) -> None:
