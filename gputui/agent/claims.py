@@ -19,7 +19,7 @@ import signal
 import stat
 import tempfile
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -139,17 +139,14 @@ class Claims:
 
     def seen(self, uuids: Iterable[str]) -> dict[str, Claim]:
         """Return the claim on each of these GPUs that is held, by anybody."""
-        holders, found = procfs.flock_holders(), {}
-        for uuid in uuids:
-            if holder := self._holder(f"{uuid}.lock", holders):
-                found[uuid] = _claim(holder, self._noted(uuid, *holder))
-        return found
+        held = ((uuid, self._holder(f"{uuid}.lock")) for uuid in uuids)
+        return {uuid: _claim(by, self._noted(uuid, *by)) for uuid, by in held if by}
 
     def tickets(self) -> tuple[Ticket, ...]:
         """Return the waiting users in order; stopped processes do not count."""
-        holders, found = procfs.flock_holders(), []
+        found = []
         for name in sorted(path.name for path in self._folder.glob("ticket-*")):
-            holder = self._holder(name, holders)
+            holder = self._holder(name)
             if holder is None or (holder[0] and procfs.is_stopped(holder[0])):
                 continue
             said = self._read(name, holder[1])
@@ -298,28 +295,24 @@ class Claims:
             return os.path.samestat((self._folder / name).lstat(), os.fstat(descriptor))
         return False
 
-    def _holder(
-        self, name: str, holders: Mapping[tuple[str, int], int]
-    ) -> tuple[int | None, int | None] | None:
+    def _holder(self, name: str) -> tuple[int | None, int | None] | None:
         """Return pid and uid of the holder of a lock, None where nobody holds it.
 
         Neither is known where the holder is in another namespace of pids, or gone while a child of
-        its own still has the lock.
+        its own still has the lock. The kernel is asked only for what is held: its answer may take
+        20 ms.
         """
         try:
             status = (self._folder / name).lstat()
         except FileNotFoundError:
             return None
-        pid = holders.get(lock := procfs.lock_of(status))
-        for _ in range(TRIES):
-            if pid is not None:
-                break
+        for _ in range(TRIES):  # it answers a page at a time: a lock can slip to the one before
             if not self._is_locked(name):
                 return None
-            # The kernel lists locks a page at a time: one can slip from a page to the one before.
             holders = procfs.flock_holders()
-            pid = holders.get(lock)
-        if pid is None:  # on btrfs the device number differs
+            if pid := holders.get(procfs.lock_of(status)):
+                break
+        else:  # on btrfs the device number differs
             same = [each for (_, inode), each in holders.items() if inode == status.st_ino]
             pid = same[0] if len(same) == 1 else None
         uid = procfs.owner(pid) if pid else None

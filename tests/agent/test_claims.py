@@ -125,6 +125,16 @@ def flock(folder: Path, uuid: str, uid: int) -> int:
     return subprocess.run(["sh", "-c", line], user=uid, group=uid, extra_groups=[]).returncode
 
 
+def test_the_kernel_is_not_asked_for_its_locks_where_nothing_is_held(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = Claims(folder)
+    mine.claim(GPUS, TEXT)
+    mine.release()
+    monkeypatch.setattr(procfs, "flock_holders", lambda: pytest.fail("it may take 20 ms"))
+    assert (seen(folder), mine.tickets()) == ({}, ())
+
+
 def test_a_claim_excludes_others_and_names_its_holder(folder: Path, start: Start) -> None:
     alice, bob = start(ALICE), start(BOB)
     assert alice.claim(GPUS[:2], TEXT) == ()
