@@ -6,6 +6,7 @@ of a second, in which a head has others to answer.
 
 import asyncio
 import threading
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gputui.errors import UsageError
@@ -40,6 +41,7 @@ class Connector:
     def __init__(self, file: str | None = None) -> None:
         self._here = this_machine(file)
         self._turns = asyncio.Semaphore(EVALUATED_AT_ONCE)
+        self._import = partial(asyncio.to_thread, _import_routes)
         self._routes: Shared[Routes] = Shared()
 
     async def connect(self, host: Host, stages: Stages, command: str) -> "Connection":
@@ -47,9 +49,9 @@ class Connector:
 
         The configuration is evaluated for a `command`, which is to be run there.
         """
-        self._routes.begin(self._imported)
+        self._routes.begin(self._import)
         way = await self._way(host, stages, command)
-        routes = await self._routes.get(self._imported)
+        routes = await self._routes.get(self._import)
         return await routes.follow(way, stages)
 
     async def close(self) -> None:
@@ -69,12 +71,9 @@ class Connector:
                 reason = f"{self._here.file or 'the SSH configuration'}: {error}"
                 raise stages.error(reason, CONFIGURATION_HINT) from error
 
-    async def _imported(self) -> "Routes":
-        return await asyncio.to_thread(_import_routes, self._turns)
 
-
-def _import_routes(turns: asyncio.Semaphore) -> "Routes":
+def _import_routes() -> "Routes":
     with IMPORTING:
         from gputui.fleet.ssh.routes import Routes
 
-    return Routes(turns)
+    return Routes()

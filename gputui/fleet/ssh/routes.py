@@ -52,9 +52,7 @@ AddressInfo = tuple[socket.AddressFamily, socket.SocketKind, int, str, Any]
 class Routes:
     """Follows the routes to the hosts of one fleet."""
 
-    def __init__(self, turns: asyncio.Semaphore) -> None:
-        """Start a child of its own in one of these `turns` alone."""
-        self._turns = turns
+    def __init__(self) -> None:
         self._handshakes = asyncio.Semaphore(HANDSHAKES_AT_ONCE)
         self._jump_hosts: dict[Route, Shared[Connection]] = {}
         self._identities = Identities()
@@ -107,8 +105,6 @@ class Routes:
         through = jump if isinstance(jump, SshConnection) else None
         if isinstance(jump, ControlMaster):
             command = jump.proxy_command(configuration.hostname, configuration.port)
-        async with self._turns:
-            algorithms = await login.keys.algorithms()
         async with AsyncExitStack() as opened, AsyncExitStack() as attempt:
             attempt.push_async_exit(login.close)
             sock = None
@@ -119,8 +115,8 @@ class Routes:
             elif not through:
                 sock = opened.enter_context(await open_socket(configuration, stages))
                 login.address = sock.getpeername()[0].partition("%")[0]
-            options = options_for(login, algorithms, sock)
             await login.turn.enter_async_context(jump.turns if jump else self._handshakes)
+            options = options_for(login, await login.keys.algorithms(), sock)
             async with login.turn, stages.enter(HostState.AUTHENTICATING, late, hint):
                 connection = await asyncssh.connect(**options, tunnel=through and through.ssh)
             if not login.is_trusted:
