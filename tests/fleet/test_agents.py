@@ -38,6 +38,15 @@ async def agents() -> AsyncIterator[Reaching]:
     await nothing_left(id)
 
 
+async def test_a_host_starts_python_once_for_its_agent(
+    agents: Reaching, openssh_hosts: SshHosts
+) -> None:
+    host = await agents.over(openssh_hosts)
+    _, option, *_, role = command_of(host.facts.agent_pid)
+    assert (option, role) == ("-c", "relay")
+    await agents.end(host)
+
+
 async def test_a_relay_that_is_killed_is_replaced_and_the_agent_taken_over(
     agents: Reaching, openssh_hosts: SshHosts
 ) -> None:

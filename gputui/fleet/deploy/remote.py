@@ -3,8 +3,9 @@
 The command is a constant: neither the hosts file nor a secret is ever in it. It has no backslash,
 exclamation mark or newline, and no single quote inside its single quotes, so that sh, bash, zsh,
 ksh, csh and fish read it alike. On stdin follow: some empty lines, for a login shell that reads
-before the command does; a line that begins; the line of `setup=`, which the login shell runs;
-interpreters, a line each; the script for the first that is there, and its order.
+before the command does; a line that begins; the cluster's id, for an agent; the line of `setup=`,
+which the login shell runs; interpreters, a line each; the script for the first that is there, and
+its order.
 
 The pack is gputui for a host: the modules that agent and workers need, as one zip named by its
 hash, compiled for this minor version of Python, which a host must have anyway. The same sources
@@ -65,11 +66,13 @@ FIND = (
     "done; "
     '[ -z "$found" ] && [ -e "$first" ] && found=$first; '
     f'[ -n "$found" ] || exit {NO_PYTHON}; '
-    f'exec "$found" -c "{CODE}"'
+    f'exec "$found" -c "{CODE}" ${{GPUTUI_CLUSTER:+relay}}'
 )
 
 START = (
     f'line=; until [ "$line" = {BEGIN} ]; do IFS= read -r line || exit 1; done; '
+    "IFS= read -r GPUTUI_CLUSTER; "
+    '[ -z "$GPUTUI_CLUSTER" ] || export GPUTUI_CLUSTER; '
     "IFS= read -r setup; "
     '[ -n "$setup" ] || eval "$1"; '
     "GPUTUI_FIND=$1; export GPUTUI_FIND; shell=${SHELL:-/bin/sh}; "
@@ -112,8 +115,11 @@ def first_lines(
     order: Mapping[str, object],
     *,
     setup: str = "",
+    cluster: str = "",
 ) -> bytes:
     """Return the command's stdin: interpreters to try, a script, its order.
+
+    A script that becomes the relay of an agent has its `cluster` in its environment from the start.
 
     Raises ValueError for an interpreter or a `setup` that is no single line.
     """
@@ -126,6 +132,7 @@ def first_lines(
     lines = [
         *[""] * READ_BY_A_SHELL,
         BEGIN,
+        cluster,
         setup,
         *interpreters,
         "",

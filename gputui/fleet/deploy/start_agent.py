@@ -142,7 +142,6 @@ class AgentOpener:
             "version": versions.python,
             "hash": pack.hash,
             "size": len(pack.data),
-            "cluster": self._settings.cluster_id,
             "packages": [f"dask=={versions.dask}", f"distributed=={versions.distributed}"],
             "others": interpreters[1:],
             "nonce": nonce,
@@ -153,6 +152,7 @@ class AgentOpener:
                 remote.script("loader.py"),
                 order,
                 setup=host.setup,
+                cluster=self._settings.cluster_id,
             )
         )
         answer = await channel.skip_to(remote.GREETING + b" " + nonce.encode())
