@@ -48,8 +48,11 @@ BEGIN = "gputui-begin"
 READ_BY_A_SHELL = 8
 """Empty lines before the beginning."""
 
-CODE = "import sys; sys.path = [p for p in sys.path if p]; exec(eval(sys.stdin.readline()))"
-"""What every Python from 2.6 understands, without a quote.
+CODE = (
+    "gputui = True; import sys; "
+    "sys.path = [p for p in sys.path if p]; exec(eval(sys.stdin.readline()))"
+)
+"""What every Python from 2.6 understands, without a quote; `ps` shows first whose process it is.
 
 Nothing follows the order until it is answered, so reading ahead loses nothing.
 """
