@@ -15,9 +15,7 @@ from gputui.process.lifetime import look_rarely
 
 if TYPE_CHECKING:
     from gputui.client.remote_head import RemoteHead
-
-SCREEN_IDLE_S = 3600.0
-"""A cluster that a screen left running ends after so long without a frontend or a run."""
+    from gputui.protocol.connection_file import ConnectionFile
 
 
 def open_screen(given: Mapping[str, str], options: Mapping[str, Any]) -> int:
@@ -97,11 +95,18 @@ def show_started(hosts: HostsInput, options: Mapping[str, Any]) -> int:
     from gputui.protocol.connection_file import digest_of, find_cluster
 
     name = options["name"] or hosts.name
-    running = find_cluster(name)
-    if running and running.hosts_source != hosts.source:
+    same = ("", digest_of(hosts.text))
+
+    def fits(there: "ConnectionFile") -> bool:
+        """Whether it is the cluster of these hosts; those of a file may have changed since."""
+        return there.hosts_source == hosts.source and bool(
+            hosts.source or there.hosts_digest in same
+        )
+
+    if (running := find_cluster(name)) and not fits(running):
         raise UsageError(
-            f"a cluster called {name} runs on other hosts ({running.hosts_source or 'no file'}); "
-            "give --name, or gputui attach"
+            f"a cluster called {name} runs on other hosts "
+            f"({running.hosts_source or 'of no file'}); give --name, or gputui attach"
         )
     given = (options["workers"] or None, *(options[each] for each in AT_START[1:]))
     if running and any(each not in (None, "") for each in given):
@@ -110,29 +115,26 @@ def show_started(hosts: HostsInput, options: Mapping[str, Any]) -> int:
             f"{name} runs already, and --{these} are for its start: "
             f"leave them out, or stop it first: gputui down {name}"
         )
-    notice = ""
-    if running and running.hosts_digest not in ("", digest_of(hosts.text)):
-        notice = (
-            f"the hosts of {name} have changed since its start; to use them: gputui down {name}"
-        )
+    notice = f"the hosts of {name} have changed since its start; to use them: gputui down {name}"
     found: list[Path] = [Path(running.socket)] if running else []
 
     async def open_connection() -> Any:
         from gputui.client.head_connection import HeadConnection
 
         there = find_cluster(name)
-        if there is not None and there.hosts_source == hosts.source:
+        if there and fits(there):
             found[:] = [Path(there.socket)]  # another terminal may have started it, or again
         elif not found:
             found.append(await _start(hosts, options))
         return await HeadConnection.open(found[0], frontend="screen", snapshots=True)
 
-    return show(open_connection, options, start_again=found.clear, notice=notice)
+    changed = running and running.hosts_digest not in same
+    return show(open_connection, options, found.clear, notice=notice if changed else "")
 
 
 async def _start(hosts: HostsInput, options: Mapping[str, Any]) -> Path:
     """Start a head that outlives this screen, and return its socket."""
-    from gputui.cli.clusters import head_configuration
+    from gputui.cli.clusters import SCREEN_IDLE_S, head_configuration
     from gputui.client.start import spawn_head
 
     configuration = await asyncio.to_thread(

@@ -67,6 +67,8 @@ OF_ONE_VERSION = ("dask", "distributed")
 """What clients, scheduler and workers must have in the same version."""
 WATCHING_S = 10.0
 """How long a cluster without workers outlives its last screen, which may come back meanwhile."""
+DETACHED_S = 60.0
+"""How long it outlives the program that it was started for."""
 MEETING_S = 5.0
 """How long a cluster that failed at its start waits for its starter, to say why."""
 
@@ -441,7 +443,7 @@ class Head:
     async def _watch_idleness(self) -> None:
         """End a cluster that stays, once it has been idle for long enough."""
         used_at = time.monotonic()
-        while self.config.stays and (limit_s := self._idle_limit_s) is not None:
+        while self.config.stays and (limit_s := self.idle_limit_s) is not None:
             counts = self.scheduler.counts
             if self.server.frontends or self.runs.under_way or (counts and counts.clients):
                 used_at = time.monotonic()
@@ -451,9 +453,11 @@ class Head:
             await asyncio.sleep(min(1.0, limit_s / 4))
 
     @property
-    def _idle_limit_s(self) -> float | None:
-        """How long it may be idle; one that only watches for a screen ends soon after that."""
-        return WATCHING_S if self.ends_with_screens else self.config.idle_timeout_s
+    def idle_limit_s(self) -> float | None:
+        """How long it may be idle; one without workers ends soon after its screen or program."""
+        if self.kept or self.state is not ClusterState.WATCHING:
+            return self.config.idle_timeout_s
+        return WATCHING_S if self.config.interactive else DETACHED_S
 
 
 def _fleet_settings(config: ConfigureHead, name: str) -> FleetSettings:

@@ -12,7 +12,7 @@ from gputui.cli.options import AT_START
 from gputui.cli.screen import need_terminal, show_started
 from gputui.client.sources import read_hosts
 from gputui.errors import UsageError
-from gputui.protocol.connection_file import ConnectionFile, NameLock
+from gputui.protocol.connection_file import ConnectionFile, NameLock, digest_of
 
 
 def test_without_hosts_it_is_this_machine() -> None:
@@ -80,6 +80,28 @@ def test_what_is_for_a_start_is_refused_where_the_cluster_runs(
             UsageError, match=r"lab runs already, and --.* --memory-free, --gpus-per"
         ):
             show_started(hosts, options)
+    finally:
+        lock.release()
+
+
+def test_hosts_in_the_command_are_not_taken_for_those_of_a_cluster_of_the_same_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    there, other = read_hosts("gpu-a"), read_hosts("gpu-b")
+    digest = digest_of(there.text)
+    lock = NameLock(there.name, "id")
+    try:
+        lock.publish(
+            ConnectionFile(
+                there.name, "id", os.getpid(), 1.5, "/x.sock", "0.1.0", hosts_digest=digest
+            )
+        )
+        options = {**dict.fromkeys(AT_START), "name": None, "theme": "none"}
+        with pytest.raises(UsageError, match="a cluster called local runs on other hosts"):
+            show_started(other, options)
+        with pytest.raises(UsageError, match="theme"):  # it would be shown
+            show_started(there, options)
     finally:
         lock.release()
 

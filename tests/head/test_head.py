@@ -8,14 +8,16 @@ import signal
 import stat
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from distributed import Client
 
 from gputui.client.head_connection import HeadConnection, security
 from gputui.errors import HeadError
+from gputui.head.head import DETACHED_S, WATCHING_S, Head
 from gputui.model.readings import Owner
-from gputui.model.snapshot import HostState, SchedulerState, WorkerState
+from gputui.model.snapshot import ClusterState, HostState, SchedulerState, WorkerState
 from gputui.protocol.connection_file import find_cluster, running_clusters
 from gputui.protocol.frontend import (
     AddWorkers,
@@ -84,6 +86,23 @@ async def test_an_unused_cluster_that_stays_ends_after_its_timeout(clusters: Clu
     await cluster.link.close()
     await nothing_left(cluster.id)
     assert running_clusters() == ()
+
+
+@pytest.mark.parametrize(
+    ("state", "values", "limit_s"),
+    [
+        (ClusterState.WATCHING, {"interactive": True}, WATCHING_S),
+        (ClusterState.WATCHING, {}, DETACHED_S),
+        (ClusterState.RUNNING, {}, 3600.0),
+        (ClusterState.WATCHING, {"interactive": True, "kept": True}, 3600.0),
+    ],
+)
+def test_workers_of_a_screen_outlive_the_program_that_the_head_was_started_for(
+    state: ClusterState, values: dict[str, bool], limit_s: float
+) -> None:
+    config = SimpleNamespace(interactive=values.get("interactive", False), idle_timeout_s=3600.0)
+    head = SimpleNamespace(state=state, kept=values.get("kept", False), config=config)
+    assert Head.idle_limit_s.fget(head) == limit_s  # type: ignore[attr-defined]
 
 
 async def test_a_cluster_that_dask_ends_when_idle_names_the_setting(clusters: Clusters) -> None:

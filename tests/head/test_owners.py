@@ -36,7 +36,7 @@ class Watch:
 sys.meta_path.insert(0, Watch())
 with ThreadPoolExecutor(1) as alone:  # in turn: any import without the lock is seen
     alone.submit(make_certificate).result()
-asyncio.run(connector.Connector()._imported())
+asyncio.run(connector.Connector()._import())
 assert "asyncssh" in sys.modules
 """
 
