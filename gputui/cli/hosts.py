@@ -286,8 +286,14 @@ async def claim(
         ),
     )
     read = read_hosts(hosts)
-    if pid and len(read.hosts) > 1:
-        raise UsageError("--pid: a process is on one host; name that one")
+    chosen = gpus or pid or listed or release
+    refuse(
+        (pid and len(read.hosts) > 1, "--pid: a process is on one host; name that one"),
+        (
+            not chosen and any(host.free_gpus for host in read.hosts),
+            "gpus=free:N: give -n, the number in all",
+        ),
+    )
     hold_s = None if span is None else parse_span(span)
     text = note or (f"process {pid}" if pid else "")
     memory_bytes, wait_s = parse_size("--memory-free", memory_free), parse_span(wait or "0")
@@ -378,7 +384,7 @@ def gpu_filter(word: str) -> Callable[[DeviceReading, float], bool]:
     """
     if word == "free":
         return lambda device, now: is_free(device)
-    if word.startswith("user:"):
+    if word.startswith("user:") and word != "user:":
         return lambda device, now: word.removeprefix("user:") in users(device)
     if word.startswith("idle>"):
         least_s = parse_span(word.removeprefix("idle>"))

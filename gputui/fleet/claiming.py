@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from gputui.errors import ClusterError
 from gputui.model.hosts import Host
-from gputui.model.plain_text import safe
+from gputui.model.plain_text import safe, span
 from gputui.model.readings import DeviceReading, Note, Wanted, is_free, queue_lines
 from gputui.process.background import within
 from gputui.protocol.agent import Claimed, ClaimGpus, EndClaims, ReleaseGpus, StandInLine, ToAgent
@@ -68,7 +68,7 @@ class HostClaims:
             raise ClusterError(f"{self.name}: process {pid} uses no GPU there; see gputui who")
         held = await self.claim(used, note, pid)
         if isinstance(held, Claimed):
-            others = "somebody else claims its GPUs; see gputui who"
+            others = "its GPUs are claimed already; see gputui who"
             raise ClusterError(f"{self.name}: {held.error or others}")
         return held
 
@@ -264,8 +264,9 @@ async def hold(
             why = _why_not(hosts, wanted, refused)
             if time.monotonic() > until:
                 able = [each for each in hosts if not refused.get(each.name, GRANTED).error]
-                in_vain = wanted.wait_s or count > _sum(_fitting(able, wanted, _could_do))
-                raise ClusterError(why if in_vain else f"{why}\n  {STAND}")
+                hint = STAND * (count <= _sum(_fitting(able, wanted, _could_do)))
+                over = f"the wait of {span(wanted.wait_s, fine=True)} is over"
+                raise ClusterError(f"{why}\n  {over if wanted.wait_s else hint}".rstrip())
             waiting(why)
             await asyncio.sleep(LOOK_S * (0.5 + random.random()))
 
@@ -309,9 +310,17 @@ async def _claim_free(
                 if isinstance(claimed, Claimed):
                     uuids = {device.uuid for device in devices}
                     before = refused.get(host.name, GRANTED)
-                    refused[host.name] = replace(claimed, held=before.held + claimed.held)
+                    refused[host.name] = replace(
+                        claimed,
+                        held=before.held + claimed.held,
+                        ahead=claimed.ahead or before.ahead,
+                    )
                     without |= uuids & {*claimed.held} or uuids
-                    without |= {each.uuid for each in host.devices if claimed.error or each.waiting}
+                    without |= {
+                        each.uuid
+                        for each in host.devices
+                        if claimed.error or (claimed.ahead and each.waiting)
+                    }
                     break
                 undo.callback(claimed.release)
                 held.append(claimed)

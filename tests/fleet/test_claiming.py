@@ -455,6 +455,21 @@ async def test_gpus_that_others_took_a_moment_ago_leave_the_rest(boxes: list[Box
         await hold(last.hosts, Wanted(1), Note)
 
 
+async def test_a_gpu_that_somebody_waited_for_a_moment_ago_is_asked_for(boxes: list[Box]) -> None:
+    late, other = Person(boxes[:1]), Person(boxes[:1])
+    (host,) = late.hosts
+    host.devices = tuple(replace(each, waiting=("root",)) for each in host.devices)
+    (first,) = await other.hold(Wanted(1))
+    (held,) = await hold([host], Wanted(1), Note)
+    assert held.uuids == {*boxes[0].uuids} - {first}
+
+
+async def test_a_wait_that_is_over_says_so(boxes: list[Box]) -> None:
+    await Person(boxes).hold(Wanted(4))
+    with pytest.raises(ClusterError, match=r"0 free\n(?s:.*)\n  the wait of 1s is over$"):
+        await Person(boxes).hold(Wanted(1, wait_s=1.0))
+
+
 async def test_an_answer_of_an_agent_that_is_lost_releases_the_others(boxes: list[Box]) -> None:
     person = Person(boxes)
     person.hosts[1].claim = refusing  # type: ignore[method-assign]

@@ -85,6 +85,8 @@ def test_gpus_that_others_have_are_not_claimed(gputui: Command) -> None:
     assert gputui("claim", "-n", "9").stderr == (
         "gputui: too few GPUs: 9 asked for, 4 on these hosts\n"
     )
+    refused = gputui("claim", "localhost gpus=free:1").stderr
+    assert refused == "gputui: gpus=free:N: give -n, the number in all\n"
 
 
 def test_who_waits_gets_what_is_freed_within_two_seconds(gputui: Command) -> None:
@@ -190,6 +192,7 @@ def test_a_claim_for_a_process_lasts_as_long_as_that(gputui: Command) -> None:
         claims = [gpu["claim"] for gpu in gpus(gputui)]
         assert claims[0] is None and claims[1]["text"] == f"process {sleeper.pid}"
         assert "uses no GPU there" in gputui("claim", "--pid", str(claiming.pid)).stderr
+        assert "its GPUs are claimed already" in gputui("claim", "--pid", str(sleeper.pid)).stderr
     finally:
         sleeper.kill()
         sleeper.wait()
@@ -223,9 +226,10 @@ def test_who_sums_by_host_and_leaves_out_what_no_filter_means(gputui: Command) -
     user = gpus(gputui)[0]["claim"]["user"]
     assert len(gputui("who", "--only", f"user:{user}").stdout.splitlines()) == 4
     assert len(gputui("who", "--only", "idle>1h").stdout.splitlines()) == 1
-    refused = gputui("who", "--only", "mine")
-    assert refused.returncode == 2
-    assert "--only mine: write free, user:NAME or 'idle>1h'" in refused.stderr
+    for word in ("mine", "user:"):
+        refused = gputui("who", "--only", word)
+        assert refused.returncode == 2
+        assert f"--only {word}: write free, user:NAME or 'idle>1h'" in refused.stderr
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="namespaces of pids need root")
