@@ -9,7 +9,7 @@ from collections.abc import Collection
 from enum import StrEnum
 from typing import NamedTuple
 
-from gputui.model.readings import DeviceReading, Owner, in_use
+from gputui.model.readings import DeviceReading, Owner, in_use, is_free
 from gputui.model.snapshot import AWAY, HostStatus, Snapshot, WorkerState, WorkerStatus
 
 
@@ -66,6 +66,11 @@ class Slot(NamedTuple):
     def on_gpu(self) -> bool:
         """Whether it is a GPU, though its readings be missing."""
         return self.device is not None or any(worker.device_uuid for worker in self.workers)
+
+    @property
+    def is_free(self) -> bool:
+        """Whether it is a GPU that anybody may take now."""
+        return self.device is not None and is_free(self.device) and not self.host_silent
 
     @property
     def dead(self) -> bool:

@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 
 from gputui.model.readings import Claim, DeviceProcess, DeviceReading, Note, Owner
-from gputui.model.snapshot import ClusterState, SchedulerState, SchedulerStatus, Session, Snapshot
+from gputui.model.snapshot import (
+    ClusterState,
+    HostState,
+    SchedulerState,
+    SchedulerStatus,
+    Session,
+    Snapshot,
+)
 from gputui.protocol.frontend import (
     AddWorkers,
     KeepWatching,
@@ -85,6 +92,14 @@ async def test_u_lists_users_and_what_they_have() -> None:
         row = next(x for x in on.text.splitlines() if x.strip().startswith("bob"))
         assert row.split()[:6] == ["bob", "1", "1G/80.0G", "70", "W", "3h"]
         await on.press(["slash", *"user:me", "enter", "enter"], "USER/CLAIM", "python train.py")
+
+
+async def test_gpus_of_a_host_that_does_not_answer_are_not_free() -> None:
+    there = shared()
+    away = replace(there.hosts[0], state=HostState.RECONNECTING)
+    async with Still(replace(there, hosts=(away,))).showing("reconnecting", size=(120, 30)) as on:
+        await on.press("u", "3 users", "0 of 4 GPUs free")
+        await on.press(["1", *["down"] * 4, "space", "plus"], "no free GPU there")
 
 
 async def test_enter_opens_what_a_filter_left_even_while_the_screen_is_paused() -> None:

@@ -20,7 +20,7 @@ from rich.cells import cell_len
 from gputui.model import series
 from gputui.model.alarms import SERIOUS, AlarmKind
 from gputui.model.frozen import frozen
-from gputui.model.readings import Owner, is_free, users
+from gputui.model.readings import Owner, users
 from gputui.model.slots import PLACES, Slot, SlotState
 from gputui.model.snapshot import HostState, HostStatus
 from gputui.tui.filter import Fields, Matches
@@ -270,7 +270,7 @@ def _glyphs(row: Row, width: int) -> Line:
 
 
 def _free(row: Row) -> int:
-    return sum(slot.device is not None and is_free(slot.device) for slot in row.slots)
+    return sum(slot.is_free for slot in row.slots)
 
 
 def _alarmed(row: Row) -> float | None:

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import ClassVar
 
-from gputui.model.readings import is_free
 from gputui.model.slots import PLACES, state_of_worker, wrong_device
 from gputui.model.snapshot import (
     Event,
@@ -363,6 +362,6 @@ class UsersView(Listing[GpuSum]):
 
     def crumbs(self) -> Line:
         """Say how many GPUs are free, too."""
-        devices = [slot.device for slot in self.screen_app.watched.slots if slot.device]
-        free = sum(map(is_free, devices))
-        return [*super().crumbs(), (f"  {free} of {fmt.many(len(devices), 'GPU')} free", "dim")]
+        gpus = [slot.is_free for slot in self.screen_app.watched.slots if slot.device]
+        free = f"  {sum(gpus)} of {fmt.many(len(gpus), 'GPU')} free"
+        return [*super().crumbs(), (free, "dim")]
