@@ -32,7 +32,8 @@ class Bounded:
         if self._left < 0:
             raise ClusterError(
                 f"--send: more than {MOST_BYTES // 2**20} MiB when packed\n"
-                "  leave data out by a .gitignore, or copy it to the hosts and give --cwd"
+                "  leave data out by a .gitignore of a git repository, "
+                "or copy it to the hosts and give --cwd"
             )
         return self._file.write(data)
 

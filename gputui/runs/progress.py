@@ -14,7 +14,7 @@ LINE_EVERY_S = 5.0
 
 
 class Progress:
-    """A line when a stage begins, every few seconds while it lasts, and when it ends.
+    """A line when a stage begins, every few seconds while it counts, and when it ends.
 
     With `quiet` it shows nothing.
     """
@@ -30,7 +30,7 @@ class Progress:
         now, ended = time.monotonic(), step.total and step.done == step.total
         line = f"{step.stage} {step.done:,}/{step.total:,}" if step.total else step.stage
         news = step.stage != self._stage or (ended and line != self._line)
-        if self._quiet or (not news and now - self._told_at < LINE_EVERY_S):
+        if self._quiet or not (news or (step.total and now - self._told_at >= LINE_EVERY_S)):
             return
         self._stage, self._line, self._told_at = step.stage, line, now
         print(safe(line), file=sys.stderr, flush=True)

@@ -104,7 +104,7 @@ class Attachment:
             return f"no answer from {where}; {name} goes on there, reconnecting{why}"
         head = f"the head of {name} (process {pid})"
         if self.connection is None:
-            return f"{head} has ended; its workers end by themselves within seconds"
+            return f"{head} has ended; what it started ends by itself within seconds"
         from gputui.process.procfs import is_stopped
 
         if is_stopped(pid):

@@ -1,11 +1,15 @@
 """TaskCounts are counted from where a stage began, whatever else the cluster has had."""
 
+import itertools
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
+
+import pytest
 
 from gputui.model.snapshot import RunState, RunStatus, Snapshot, TaskGroupStatus
 from gputui.presets import RunProgress
-from gputui.runs.progress import TaskCounts
+from gputui.runs.progress import Progress, TaskCounts
 from tests.tui.build import snapshot as built
 
 
@@ -19,6 +23,17 @@ def counts(tasks: TaskCounts, done: int = 0, futures: int = 1) -> tuple[int, int
     """Return the counts that are shown of a stage of so many futures."""
     shown = tasks.shown(RunProgress("adding", done, futures))
     return shown.done, shown.total
+
+
+def test_a_stage_that_counts_nothing_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = Progress()
+    with patch("time.monotonic", side_effect=itertools.count(100.0, 10.0)):
+        for _ in range(3):
+            progress.show(RunProgress("too few free GPUs", 0, 0))
+        for done in range(3):
+            progress.show(RunProgress("adding", done, 9))
+    said = ["too few free GPUs", *(f"adding {done}/9" for done in range(3))]
+    assert capsys.readouterr().err.splitlines() == said
 
 
 def test_what_was_there_before_is_not_counted() -> None:

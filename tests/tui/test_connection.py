@@ -21,7 +21,7 @@ from gputui.tui.dialogs import QuestionDialog
 from tests.tui.build import EPOCH, device, host, snapshot
 from tests.tui.still import Driven, StillLink
 
-GONE = "has ended; its workers end by themselves"
+GONE = "has ended; what it started ends by itself"
 
 
 class Heads(Driven):
