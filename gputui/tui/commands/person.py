@@ -62,8 +62,7 @@ class Person:
             app.closing_text = app.head.sentence()
             app.exit(ExitCode.NO_CLUSTER)
             return
-        name = app.head.connection.attached.name
-        name = f"{app.login}:{name}" if app.login else name
+        name = f"{app.login}:" * bool(app.login) + app.head.connection.attached.name
         others = list(concerned(snapshot, os.getpid()))
         goes_on = not (snapshot.ends_with_screens or snapshot.simulated)
         ways = [Choice("l", "leave it running" if goes_on else "leave")]
@@ -82,10 +81,11 @@ class Person:
         if chosen == "k" or (chosen == "l" and goes_on):
             back, stop = f"gputui attach {name} comes back", f"gputui down {name} stops it"
             app.closing_text = f"{name} goes on; {back}, {stop}."
-        if chosen in ("l", "k"):
-            app.exit(ExitCode.DONE)
-        elif chosen == "s":
+        ends = chosen == "l" and snapshot.ends_with_screens and not (others or app.readonly)
+        if chosen == "s" or ends:
             await self.stop(asked=not others)
+        elif chosen in ("l", "k"):
+            app.exit(ExitCode.DONE)
 
     async def stop(self, *, asked: bool = False) -> None:
         """Stop the cluster after a confirmation that names the losses and the attached people."""
