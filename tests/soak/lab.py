@@ -8,7 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,8 @@ class Lab:
     expected: float | None = None
     """What every run must give."""
     cluster_id: str = ""
+    schedulers_killed: list[float] = field(default_factory=list)
+    """When that was done."""
 
     def start(self) -> None:
         """Start the cluster, and run once."""
