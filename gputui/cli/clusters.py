@@ -60,8 +60,6 @@ HINTS = {
     NO_ANSWER: "a cluster that does not answer runs all the same: its process is in ls --json",
 }
 """Problem of a cluster → what to do."""
-SCREEN_IDLE_S = 3600.0
-"""A cluster that a screen left running ends after so long without a frontend or a run."""
 ANSWER_S = 5.0
 """How long a head may take to answer."""
 ATTACHED_S = 15.0
@@ -158,7 +156,7 @@ async def detach_program(request: "RunRequest", options: Mapping[str, Any]) -> i
         connection = await connecting(name)(frontend="command", snapshots=True)
     else:
         hosts = options.get("read") or read_hosts("-")
-        configuration = head_configuration(hosts, options, stays=True, idle_timeout_s=SCREEN_IDLE_S)
+        configuration = head_configuration(hosts, options, stays=True)
         head = spawn_head(configuration, options["head"])
         connection = await connected(head, frontend="command")
     async with connection:

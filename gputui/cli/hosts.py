@@ -286,11 +286,10 @@ async def claim(
         ),
     )
     read = read_hosts(hosts)
-    chosen = gpus or pid or listed or release
     refuse(
         (pid and len(read.hosts) > 1, "--pid: a process is on one host; name that one"),
         (
-            not chosen and any(host.free_gpus for host in read.hosts),
+            not (gpus or pid or listed or release) and any(host.free_gpus for host in read.hosts),
             "gpus=free:N: give -n, the number in all",
         ),
     )

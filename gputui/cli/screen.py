@@ -98,9 +98,11 @@ def show_started(hosts: HostsInput, options: Mapping[str, Any]) -> int:
     same = ("", digest_of(hosts.text))
 
     def fits(there: "ConnectionFile") -> bool:
-        """Whether it is the cluster of these hosts; those of a file may have changed since."""
+        """Whether it is the one that is meant; the hosts of a file may have changed since."""
         return there.hosts_source == hosts.source and bool(
-            hosts.source or there.hosts_digest in same
+            hosts.source
+            or there.hosts_digest in same
+            or (options["name"] and options["hosts"] is None)
         )
 
     if (running := find_cluster(name)) and not fits(running):
@@ -128,14 +130,15 @@ def show_started(hosts: HostsInput, options: Mapping[str, Any]) -> int:
             found.append(await _start(hosts, options))
         return await HeadConnection.open(found[0], frontend="screen", snapshots=True)
 
-    changed = running and running.hosts_digest not in same
+    changed = running and hosts.source and running.hosts_digest not in same
     return show(open_connection, options, found.clear, notice=notice if changed else "")
 
 
 async def _start(hosts: HostsInput, options: Mapping[str, Any]) -> Path:
     """Start a head that outlives this screen, and return its socket."""
-    from gputui.cli.clusters import SCREEN_IDLE_S, head_configuration
+    from gputui.cli.clusters import head_configuration
     from gputui.client.start import spawn_head
+    from gputui.protocol.starter import SCREEN_IDLE_S
 
     configuration = await asyncio.to_thread(
         head_configuration,

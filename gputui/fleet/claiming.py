@@ -264,9 +264,12 @@ async def hold(
             why = _why_not(hosts, wanted, refused)
             if time.monotonic() > until:
                 able = [each for each in hosts if not refused.get(each.name, GRANTED).error]
-                hint = STAND * (count <= _sum(_fitting(able, wanted, _could_do)))
-                over = f"the wait of {span(wanted.wait_s, fine=True)} is over"
-                raise ClusterError(f"{why}\n  {over if wanted.wait_s else hint}".rstrip())
+                hint = (
+                    f"the wait of {span(wanted.wait_s, fine=True)} is over"
+                    if wanted.wait_s
+                    else STAND * (count <= _sum(_fitting(able, wanted, _could_do)))
+                )
+                raise ClusterError(f"{why}\n  {hint}".rstrip())
             waiting(why)
             await asyncio.sleep(LOOK_S * (0.5 + random.random()))
 

@@ -58,7 +58,7 @@ from gputui.protocol.scheduler import (
     SchedulerStarted,
 )
 from gputui.protocol.shared import Credentials
-from gputui.protocol.starter import ConfigureHead
+from gputui.protocol.starter import SCREEN_IDLE_S, ConfigureHead
 from gputui.version import __version__
 
 logger = logging.getLogger(__name__)
@@ -455,9 +455,9 @@ class Head:
     @property
     def idle_limit_s(self) -> float | None:
         """How long it may be idle; one without workers ends soon after its screen or program."""
-        if self.kept or self.state is not ClusterState.WATCHING:
-            return self.config.idle_timeout_s
-        return WATCHING_S if self.config.interactive else DETACHED_S
+        if self.config.watch and self.config.idle_timeout_s is None:
+            return DETACHED_S if self.state is ClusterState.WATCHING else SCREEN_IDLE_S
+        return WATCHING_S if self.ends_with_screens else self.config.idle_timeout_s
 
 
 def _fleet_settings(config: ConfigureHead, name: str) -> FleetSettings:

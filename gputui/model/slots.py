@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from gputui.model.readings import DeviceReading, Owner, in_use, is_free
-from gputui.model.snapshot import AWAY, HostStatus, Snapshot, WorkerState, WorkerStatus
+from gputui.model.snapshot import AWAY, HostState, HostStatus, Snapshot, WorkerState, WorkerStatus
 
 
 class SlotState(StrEnum):
@@ -70,7 +70,9 @@ class Slot(NamedTuple):
     @property
     def is_free(self) -> bool:
         """Whether it is a GPU that anybody may take now."""
-        return self.device is not None and is_free(self.device) and not self.host_silent
+        return (
+            self.host.state is HostState.READY and self.device is not None and is_free(self.device)
+        )
 
     @property
     def dead(self) -> bool:

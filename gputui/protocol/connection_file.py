@@ -45,8 +45,13 @@ class ConnectionFile(RunningCluster):
 
 
 def digest_of(hosts_text: str) -> str:
-    """Return the digest of a text of hosts."""
-    return hashlib.sha256(hosts_text.encode()).hexdigest()[:16]
+    """Return the digest of a text of hosts, in whatever way it is spaced.
+
+    >>> digest_of("a;b") == digest_of(" a ; b") != digest_of("a; c")
+    True
+    """
+    text = " ".join(hosts_text.replace(";", " ; ").split())
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 class NameLock:

@@ -20,6 +20,9 @@ from gputui.model.frozen import frozen
 from gputui.model.readings import NOTHING_WANTED, Wanted
 from gputui.protocol.shared import Refused
 
+SCREEN_IDLE_S = 3600.0
+"""A cluster that a screen left running ends after so long without a frontend or a run."""
+
 
 @frozen
 class Settings:

@@ -97,11 +97,13 @@ def test_hosts_in_the_command_are_not_taken_for_those_of_a_cluster_of_the_same_n
                 there.name, "id", os.getpid(), 1.5, "/x.sock", "0.1.0", hosts_digest=digest
             )
         )
-        options = {**dict.fromkeys(AT_START), "name": None, "theme": "none"}
+        options = {**dict.fromkeys(AT_START), "name": None, "theme": "none", "hosts": "gpu-b"}
         with pytest.raises(UsageError, match="a cluster called local runs on other hosts"):
             show_started(other, options)
-        with pytest.raises(UsageError, match="theme"):  # it would be shown
-            show_started(there, options)
+        for shown in ({"hosts": " gpu-a"}, {"hosts": None, "name": "local"}):
+            read = read_hosts(shown["hosts"])
+            with pytest.raises(UsageError, match="theme"):  # it would be shown
+                show_started(read, {**options, **shown})
     finally:
         lock.release()
 

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import socket
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -39,9 +40,12 @@ async def agents() -> AsyncIterator[Reaching]:
 
 
 async def test_a_host_starts_python_once_for_its_agent(
-    agents: Reaching, openssh_hosts: SshHosts
+    agents: Reaching, openssh_hosts: SshHosts, tmp_path: Path
 ) -> None:
-    host = await agents.over(openssh_hosts)
+    setup = f"env >{tmp_path}/of-setup"
+    host = await agents.over(openssh_hosts, python=sys.executable, setup=setup)
+    of_setup = (tmp_path / "of-setup").read_text()  # what that starts is not the cluster's
+    assert "\nGPUTUI_FIND=" in of_setup and "\nGPUTUI_CLUSTER=" not in of_setup
     _, option, code, role = command_of(host.facts.agent_pid)
     assert (option, code.partition(" ")[0], role) == ("-c", "gputui", "relay")
     await agents.end(host)

@@ -15,9 +15,11 @@ import asyncssh
 import psutil
 import pytest
 
+from gputui.errors import HostError
 from gputui.fleet.ssh import connection as ssh_connection
 from gputui.fleet.ssh.connection import ControlMaster
 from gputui.fleet.ssh.connector import Connector
+from gputui.fleet.ssh.routes import HANDSHAKES_AT_ONCE
 from gputui.fleet.stages import Stages
 from gputui.model.hosts import Host
 from gputui.model.snapshot import HostState as S
@@ -344,3 +346,27 @@ async def test_a_pack_that_was_tampered_with_is_sent_anew(reaching: Reaching, re
     path.write_text("print('tampered')")
     assert (await reach()).state is S.READY
     assert path.read_bytes() == reaching.shared_pack.data
+
+
+async def test_hosts_whose_keys_cannot_be_looked_up_keep_no_turn_of_a_handshake(
+    asyncssh_hosts: SshHosts, tmp_path: Path
+) -> None:
+    good = asyncssh_hosts.hosts[0].name
+    section = asyncssh_hosts.section(asyncssh_hosts.hosts[0])
+    config = tmp_path / "config"
+    config.write_text(
+        "Host bad\n  KnownHostsCommand /bin/false\n"
+        + section.replace(f"Host {good}", f"Host bad {good}")
+    )
+    connector = Connector(str(config))
+
+    async def connect(name: str) -> None:
+        connection = await connector.connect(Host(name), Stages(name, 10.0, ask=nobody), "true")
+        await connection.close()
+
+    bad = [connect("bad") for _ in range(HANDSHAKES_AT_ONCE)]
+    failures = await asyncio.gather(*bad, return_exceptions=True)
+    assert {type(each) for each in failures} == {HostError}
+    async with asyncio.timeout(20):
+        await connect(good)
+    await connector.close()

@@ -9,6 +9,7 @@ import stat
 import time
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from distributed import Client
@@ -30,6 +31,7 @@ from gputui.protocol.frontend import (
     Stop,
 )
 from gputui.protocol.shared import FollowLogs
+from gputui.protocol.starter import SCREEN_IDLE_S
 from tests.agent.conftest import FakeNvml
 from tests.clusters import Clusters, LiveCluster
 from tests.processes import nothing_left
@@ -91,17 +93,20 @@ async def test_an_unused_cluster_that_stays_ends_after_its_timeout(clusters: Clu
 @pytest.mark.parametrize(
     ("state", "values", "limit_s"),
     [
-        (ClusterState.WATCHING, {"interactive": True}, WATCHING_S),
+        (ClusterState.WATCHING, {"ends_with_screens": True, "idle_timeout_s": 3600.0}, WATCHING_S),
         (ClusterState.WATCHING, {}, DETACHED_S),
-        (ClusterState.RUNNING, {}, 3600.0),
-        (ClusterState.WATCHING, {"interactive": True, "kept": True}, 3600.0),
+        (ClusterState.WATCHING, {"idle_timeout_s": 7200.0}, 7200.0),
+        (ClusterState.RUNNING, {}, SCREEN_IDLE_S),
+        (ClusterState.RUNNING, {"watch": False}, None),
     ],
 )
 def test_workers_of_a_screen_outlive_the_program_that_the_head_was_started_for(
-    state: ClusterState, values: dict[str, bool], limit_s: float
+    state: ClusterState, values: dict[str, Any], limit_s: float | None
 ) -> None:
-    config = SimpleNamespace(interactive=values.get("interactive", False), idle_timeout_s=3600.0)
-    head = SimpleNamespace(state=state, kept=values.get("kept", False), config=config)
+    config = SimpleNamespace(**{"idle_timeout_s": None, "watch": True, **values})
+    head = SimpleNamespace(
+        state=state, ends_with_screens=values.get("ends_with_screens"), config=config
+    )
     assert Head.idle_limit_s.fget(head) == limit_s  # type: ignore[attr-defined]
 
 

@@ -22,6 +22,7 @@ from gputui.protocol.frontend import (
     Previewed,
     SnapshotTaken,
     StartRun,
+    Stop,
 )
 from tests.tui.build import EPOCH, GIB, device, host, snapshot
 from tests.tui.still import Still
@@ -94,12 +95,28 @@ async def test_u_lists_users_and_what_they_have() -> None:
         await on.press(["slash", *"user:me", "enter", "enter"], "USER/CLAIM", "python train.py")
 
 
-async def test_gpus_of_a_host_that_does_not_answer_are_not_free() -> None:
+@pytest.mark.parametrize(
+    ("state", "word"), [(HostState.RECONNECTING, "reconnecting"), (HostState.FAILED, "failed")]
+)
+async def test_gpus_of_a_host_that_does_not_answer_are_not_free(
+    state: HostState, word: str
+) -> None:
     there = shared()
-    away = replace(there.hosts[0], state=HostState.RECONNECTING)
-    async with Still(replace(there, hosts=(away,))).showing("reconnecting", size=(120, 30)) as on:
+    away = replace(there.hosts[0], state=state)
+    async with Still(replace(there, hosts=(away,))).showing(word, size=(120, 30)) as on:
         await on.press("u", "3 users", "0 of 4 GPUs free")
         await on.press(["1", *["down"] * 4, "space", "plus"], "no free GPU there")
+
+
+async def test_who_leaves_a_watching_screen_ends_it_for_nobody_who_came_meanwhile() -> None:
+    on, now = Still(shared()), shared()
+    bob = Session("screen", 4242, "bob")
+    async with on.showing("gpu3", size=(120, 40)):
+        await on.press("q", "ends with its last screen")
+        on.link.put(SnapshotTaken(replace(now, sequence=9, sessions=(*now.sessions, bob))))
+        await on.until(lambda: len(on.app.live.snapshot.sessions) == 2)
+        await on.press("l", then=lambda: not on.app.is_running)
+    assert Stop(0) not in on.link.asked
 
 
 async def test_enter_opens_what_a_filter_left_even_while_the_screen_is_paused() -> None:

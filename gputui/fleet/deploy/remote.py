@@ -69,13 +69,13 @@ FIND = (
     "done; "
     '[ -z "$found" ] && [ -e "$first" ] && found=$first; '
     f'[ -n "$found" ] || exit {NO_PYTHON}; '
-    f'exec "$found" -c "{CODE}" ${{GPUTUI_CLUSTER:+relay}}'
+    '[ -z "$GPUTUI_ID" ] || export GPUTUI_CLUSTER="$GPUTUI_ID"; '
+    f'exec "$found" -c "{CODE}" ${{GPUTUI_ID:+relay}}'
 )
 
 START = (
     f'line=; until [ "$line" = {BEGIN} ]; do IFS= read -r line || exit 1; done; '
-    "IFS= read -r GPUTUI_CLUSTER; "
-    '[ -z "$GPUTUI_CLUSTER" ] || export GPUTUI_CLUSTER; '
+    'IFS= read -r GPUTUI_ID; [ -z "$GPUTUI_ID" ] || export GPUTUI_ID; '
     "IFS= read -r setup; "
     '[ -n "$setup" ] || eval "$1"; '
     "GPUTUI_FIND=$1; export GPUTUI_FIND; shell=${SHELL:-/bin/sh}; "

@@ -116,9 +116,10 @@ class Routes:
                 sock = opened.enter_context(await open_socket(configuration, stages))
                 login.address = sock.getpeername()[0].partition("%")[0]
             await login.turn.enter_async_context(jump.turns if jump else self._handshakes)
-            options = options_for(login, await login.keys.algorithms(), sock)
-            async with login.turn, stages.enter(HostState.AUTHENTICATING, late, hint):
-                connection = await asyncssh.connect(**options, tunnel=through and through.ssh)
+            async with login.turn:
+                options = options_for(login, await login.keys.algorithms(), sock)
+                async with stages.enter(HostState.AUTHENTICATING, late, hint):
+                    connection = await asyncssh.connect(**options, tunnel=through and through.ssh)
             if not login.is_trusted:
                 connection.abort()
                 raise asyncssh.HostKeyNotVerifiable("asyncssh did not have it checked")

@@ -63,7 +63,6 @@ class Person:
             app.exit(ExitCode.NO_CLUSTER)
             return
         name = f"{app.login}:" * bool(app.login) + app.head.connection.attached.name
-        others = list(concerned(snapshot, os.getpid()))
         goes_on = not (snapshot.ends_with_screens or snapshot.simulated)
         ways = [Choice("l", "leave it running" if goes_on else "leave")]
         lines = [f"gputui attach {name} comes back to it."]
@@ -74,16 +73,20 @@ class Person:
             lines = ["It is simulated, and ends with this screen."]
         elif not (app.readonly or app.playback):
             ways.append(Choice("s", "stop it", dangerous=True))
-        ways.append(Choice("c", "cancel"))
-        chosen = await app.ask(Dialog(f"Leave {name}?", [*lines, *others], ways))
+        lines += concerned(snapshot, os.getpid())
+        chosen = await app.ask(Dialog(f"Leave {name}?", lines, [*ways, Choice("c", "cancel")]))
         if chosen == "k":
             await app.head.request(KeepWatching(0))
         if chosen == "k" or (chosen == "l" and goes_on):
-            back, stop = f"gputui attach {name} comes back", f"gputui down {name} stops it"
-            app.closing_text = f"{name} goes on; {back}, {stop}."
-        ends = chosen == "l" and snapshot.ends_with_screens and not (others or app.readonly)
-        if chosen == "s" or ends:
-            await self.stop(asked=not others)
+            app.closing_text = (
+                f"{name} goes on; gputui attach {name} comes back, gputui down {name} stops it."
+            )
+        now = app.live.snapshot  # somebody may have come meanwhile
+        alone = not any(concerned(now, os.getpid()))
+        if chosen == "s" or (
+            chosen == "l" and alone and now.ends_with_screens and not app.readonly
+        ):
+            await self.stop(asked=alone)
         elif chosen in ("l", "k"):
             app.exit(ExitCode.DONE)
 
