@@ -107,8 +107,9 @@ def show_started(hosts: HostsInput, options: Mapping[str, Any]) -> int:
 
     if (running := find_cluster(name)) and not fits(running):
         raise UsageError(
-            f"a cluster called {name} runs on other hosts "
-            f"({running.hosts_source or 'of no file'}); give --name, or gputui attach"
+            f"a cluster called {name} runs on other hosts"
+            f"{running.hosts_source and f' ({running.hosts_source})'}; "
+            "give --name, or gputui attach"
         )
     given = (options["workers"] or None, *(options[each] for each in AT_START[1:]))
     if running and any(each not in (None, "") for each in given):

@@ -68,13 +68,6 @@ class Slot(NamedTuple):
         return self.device is not None or any(worker.device_uuid for worker in self.workers)
 
     @property
-    def is_free(self) -> bool:
-        """Whether it is a GPU that anybody may take now."""
-        return (
-            self.host.state is HostState.READY and self.device is not None and is_free(self.device)
-        )
-
-    @property
     def dead(self) -> bool:
         """Whether its readings are old ones; those of a silent worker's device are not."""
         return self.state is SlotState.LOST or self.host_silent
@@ -147,7 +140,8 @@ def _state(
         return min(map(state_of_worker, workers), key=PLACES.__getitem__)
     if device is not None and in_use(device):
         return SlotState.FOREIGN
-    return SlotState.FREE if device is None or device.usable else SlotState.EXCLUDED
+    free = device is None or (is_free(device) and host.state is not HostState.FAILED)
+    return SlotState.FREE if free else SlotState.EXCLUDED
 
 
 def state_of_worker(worker: WorkerStatus) -> SlotState:

@@ -52,7 +52,7 @@ CODE = (
     "gputui = True; import sys; "
     "sys.path = [p for p in sys.path if p]; exec(eval(sys.stdin.readline()))"
 )
-"""What every Python from 2.6 understands, without a quote; `ps` shows first whose process it is.
+"""What every Python from 2.6 understands, without a quote; by its first word `ps` names gputui.
 
 Nothing follows the order until it is answered, so reading ahead loses nothing.
 """
@@ -73,6 +73,7 @@ FIND = (
     f'exec "$found" -c "{CODE}" ${{GPUTUI_ID:+relay}}'
 )
 
+# Not yet GPUTUI_CLUSTER, the mark of the cluster's processes: what `setup=` starts is none.
 START = (
     f'line=; until [ "$line" = {BEGIN} ]; do IFS= read -r line || exit 1; done; '
     'IFS= read -r GPUTUI_ID; [ -z "$GPUTUI_ID" ] || export GPUTUI_ID; '
@@ -122,9 +123,8 @@ def first_lines(
 ) -> bytes:
     """Return the command's stdin: interpreters to try, a script, its order.
 
-    A script that becomes the relay of an agent has its `cluster` in its environment from the start.
-
-    Raises ValueError for an interpreter or a `setup` that is no single line.
+    `cluster` is the id of an agent's cluster, "" for other scripts. Raises ValueError for an
+    interpreter or a `setup` that is no single line.
     """
     if any(not python or set(python) & set("\n\0") for python in interpreters):
         raise ValueError("an interpreter is a path or a name")

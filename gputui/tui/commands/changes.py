@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from gputui.errors import HeadError
-from gputui.model.slots import Slot
+from gputui.model.slots import Slot, SlotState
 from gputui.model.snapshot import AWAY, RETRIED, WorkerStatus
 from gputui.protocol.frontend import (
     AddWorkers,
@@ -93,7 +93,7 @@ async def _add_workers(app: Frame, argument: str) -> None:
     def free() -> tuple[str, ...]:
         slots = app.watched.slots
         if watching:
-            slots = [slot for slot in slots if slot.is_free]
+            slots = [slot for slot in slots if slot.state is SlotState.FREE]
         return free_slots(slots, targets)
 
     if not (names := free()):

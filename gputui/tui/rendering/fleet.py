@@ -270,7 +270,7 @@ def _glyphs(row: Row, width: int) -> Line:
 
 
 def _free(row: Row) -> int:
-    return sum(slot.is_free for slot in row.slots)
+    return sum(slot.state is SlotState.FREE for slot in row.slots)
 
 
 def _alarmed(row: Row) -> float | None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import ClassVar
 
-from gputui.model.slots import PLACES, state_of_worker, wrong_device
+from gputui.model.slots import PLACES, SlotState, state_of_worker, wrong_device
 from gputui.model.snapshot import (
     Event,
     HostState,
@@ -362,6 +362,8 @@ class UsersView(Listing[GpuSum]):
 
     def crumbs(self) -> Line:
         """Say how many GPUs are free, too."""
-        gpus = [slot.is_free for slot in self.screen_app.watched.slots if slot.device]
+        gpus = [
+            slot.state is SlotState.FREE for slot in self.screen_app.watched.slots if slot.device
+        ]
         free = f"  {sum(gpus)} of {fmt.many(len(gpus), 'GPU')} free"
         return [*super().crumbs(), (free, "dim")]
