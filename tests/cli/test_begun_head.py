@@ -85,6 +85,7 @@ def test_a_head_that_began_before_a_preset_set_something_is_not_used(
         monkeypatch.setenv("SET_BY_A_PRESET", "on")
         head = spawn_head(ConfigureHead("made", "localhost gpus=none workers=1"), begun)
         try:
+            wait_until(lambda: any(environment(head.pid)))  # empty for a moment as it starts
             assert b"SET_BY_A_PRESET=on" in environment(head.pid)
         finally:
             head.end()
