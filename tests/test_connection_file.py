@@ -10,8 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from gputui.errors import HeadError
-from gputui.protocol.connection_file import ConnectionFile, NameLock, running_clusters
+from gputui.errors import HeadError, UsageError
+from gputui.protocol.connection_file import (
+    ConnectionFile,
+    NameLock,
+    check_name,
+    running_clusters,
+)
 
 forked = multiprocessing.get_context("fork")
 
@@ -104,3 +109,9 @@ def test_a_link_in_place_of_a_file_is_not_followed(folder: Path, tmp_path: Path)
     with pytest.raises(HeadError, match=r"lab\.json: .*symbolic link"):
         NameLock("lab", "id")
     assert (tmp_path / "precious").read_text() == "kept"
+
+
+@pytest.mark.parametrize("name", ["-x", "--all", ".x", "a/b", "", "a\nb", "a" * 101])
+def test_a_name_that_a_command_or_a_folder_would_misread_is_refused(name: str) -> None:
+    with pytest.raises(UsageError):
+        check_name(name)

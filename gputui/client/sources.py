@@ -50,7 +50,7 @@ def read_hosts(hosts: str | Path | Iterable[str] | None, text_name: str = "HOSTS
     """
     text, source = _text_of(hosts)
     shown = str(hosts) if source else "standard input" if hosts == "-" else text_name
-    name = Path(source).stem.lstrip(".") or "local"
+    name = Path(source).stem.lstrip(".-") or "local"
     return HostsInput(text, parse_hosts(text, shown, members), source, name)
 
 

@@ -143,13 +143,13 @@ def check_name(name: str) -> str:
     >>> check_name("../x")
     Traceback (most recent call last):
     gputui.errors.UsageError: '../x' cannot name a cluster: no slash, no control character, \
-at most 100 bytes, and no dot in front
+at most 100 bytes, and no dot or dash in front
     """
-    bad = not name or name.startswith(".") or re.search(r"[/\x00-\x1f\x7f]", name)
+    bad = not name or name.startswith((".", "-")) or re.search(r"[/\x00-\x1f\x7f]", name)
     if bad or len(name.encode("utf-8", "surrogateescape")) > MAX_NAME_BYTES:
         raise UsageError(
             f"{name!r} cannot name a cluster: no slash, no control character, "
-            f"at most {MAX_NAME_BYTES} bytes, and no dot in front"
+            f"at most {MAX_NAME_BYTES} bytes, and no dot or dash in front"
         )
     return name
 

@@ -1,5 +1,6 @@
 """Show a run's progress on stderr: a bar on a terminal, plain lines elsewhere."""
 
+import contextlib
 import sys
 import time
 from collections.abc import Mapping
@@ -61,8 +62,9 @@ class Bar(Progress):
         self._bar.start()
 
     def close(self) -> None:
-        """Leave the bar as it is, from now on."""
-        self._bar.stop()
+        """Leave the bar as it is, from now on; its terminal may be gone."""
+        with contextlib.suppress(OSError):
+            self._bar.stop()
 
     def show(self, step: RunProgress) -> None:
         """Move the bar, from the beginning for another stage."""

@@ -338,7 +338,9 @@ class OngoingRun:
         self.recording.note(f"{event.subject} {event.kind} {event.text}".rstrip(), at=event.at)
         if event.kind == "restarted" and event.subject != "cluster":
             self.restarts += 1
-        if event.kind in ("crashed", "crash loop", "given up", "lost"):
+        # A scheduler that is lost takes its workers along: they are not to blame.
+        kinds = ("crashed", "crash loop", "given up", "lost")
+        if event.kind in kinds and "scheduler" not in self._crashes:
             _keep(self._crashes, event.subject, (f"{event.kind}: {event.text}",))
             self._crashed.set()
         if event.kind in ("crash loop", "given up", "lost", "failed"):

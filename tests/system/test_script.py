@@ -229,6 +229,23 @@ def test_a_script_whose_task_kills_workers_says_how_they_ended(gputui: Command) 
     assert re.fullmatch(r"gputui: localhost:\S+ crashed: .*SIGKILL.*; gputui runs show last", said)
 
 
+@pytest.mark.slow
+def test_a_script_whose_scheduler_is_killed_blames_no_worker(gputui: Command) -> None:
+    gputui.ok("up", HERE, "--name", "one")
+    script = written(
+        gputui.folder / "mine.py",
+        "futures = client.map(time.sleep, range(600, 660))",
+        "print('at work', flush=True)",
+        "client.gather(futures)",
+    )
+    process = at_work(gputui, "--attach", "one", "--run", script)
+    (scheduler,) = parts_of(cluster_of(gputui.pids()))["scheduler"]
+    os.kill(scheduler, signal.SIGKILL)
+    _, err = process.communicate(timeout=BOUND_S)
+    assert re.search(r"gputui: scheduler lost: .*SIGKILL.*; gputui runs show last$", err, re.M), err
+    assert last_run(gputui)["failure"]["worker"] == "scheduler"
+
+
 def test_with_json_stdout_has_one_object_and_the_scripts_words_are_elsewhere(lab: Command) -> None:
     script = written(lab.folder / "mine.py", "print('a word')", "client.restart()")
     done = lab("--attach", "lab", "--run", script, "--json")
@@ -300,6 +317,15 @@ def test_in_a_terminal_a_script_is_interrupted_once(lab: Command, way: str) -> N
     terminal.type(b"\x03") if "key" in way else os.kill(terminal.pid, signal.SIGTERM)
     assert terminal.exit_status == 130
     assert "told 1 times" in terminal.text
+
+
+@pytest.mark.slow
+def test_a_terminal_that_closes_under_the_bar_of_a_run_cancels_it(gputui: Command) -> None:
+    terminal = gputui.open(HERE, "--run", "smoke")
+    terminal.sees("starting")
+    terminal.close()
+    assert last_run(gputui)["state"] == "cancelled"
+    gputui.assert_nothing_left()
 
 
 @pytest.mark.slow
