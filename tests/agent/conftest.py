@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,28 @@ def nvml(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeNvml:
     monkeypatch.setenv("GPUTUI_FAKE_NVML", str(fake.path))
     fake.set(gpus=2)
     return fake
+
+
+@dataclass
+class Near:
+    """A folder like /sys/bus/pci/devices."""
+
+    folder: Path
+
+    def __call__(self, gpu: int, *cpus: int) -> None:
+        """Have CPUs be near a GPU, in the kernel's words."""
+        mask = sum(1 << cpu for cpu in cpus)
+        device = self.folder / f"7fff:{gpu:02x}:00.0"
+        device.mkdir(parents=True)
+        groups = (mask >> shift & (2**32 - 1) for shift in (96, 64, 32, 0))
+        (device / "local_cpus").write_text(",".join(f"{group:08x}" for group in groups) + "\n")
+
+
+@pytest.fixture
+def near(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Near:
+    """A function that has CPUs be near a GPU."""
+    monkeypatch.setattr("gputui.agent.gpu.nvml.PCI", tmp_path / "pci")
+    return Near(tmp_path / "pci")
 
 
 @pytest.fixture

@@ -156,12 +156,13 @@ def test_what_a_desktop_draws_with_is_not_held_unseen(nvml):
     assert (unseen_bytes(desktop), unseen_bytes(other)) == (0, 3000 * MIB)
 
 
-def test_the_cpus_near_a_gpu_are_those_this_process_may_use(nvml):
+def test_the_cpus_near_a_gpu_are_those_this_process_may_use(nvml, near):
     allowed = os.sched_getaffinity(0)
-    nvml.set(gpus=[{"cpus": [min(allowed), 1000]}, {"cpus": [1000]}])
-    near, far = gpus()
-    assert near.cpus == {min(allowed)}
-    assert far.cpus == allowed
+    near(0, min(allowed), 100)
+    near(1, 100)
+    assert [gpu.cpus for gpu in gpus()] == [{min(allowed)}, allowed]
+    near.folder.rename(near.folder.with_name("other"))
+    assert [gpu.cpus for gpu in gpus()] == [allowed, allowed]
 
 
 @pytest.mark.parametrize(

@@ -59,8 +59,9 @@ def test_indices_among_unlike_gpus_are_warned_about(nvml, watching):
     assert "CUDA_DEVICE_ORDER" in watch.warnings()[0]
 
 
-def test_a_mig_instance_has_the_cpus_of_its_gpu(nvml, watching):
-    nvml.set(gpus=[{"mig": [{}], "cpus": [0]}])
+def test_a_mig_instance_has_the_cpus_of_its_gpu(nvml, near, watching):
+    nvml.set(gpus=[{"mig": [{}]}])
+    near(0, 0)
     watch = watching()
     parent, instance = watch.devices()
     assert watch.cpus_near(instance.uuid) == watch.cpus_near(parent.uuid) == {0}

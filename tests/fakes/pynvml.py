@@ -90,7 +90,6 @@ class Gpu(Instance):
     used_mib: int = 4
     reserved_mib: int = 600
     minor: int | None = None
-    cpus: list[int] = field(default_factory=lambda: list(range(256)))
     mig: list[dict[str, Any] | None] | None = None
     """None is MIG mode off; a None within is an index without an instance."""
     utilization: int = 0
@@ -246,9 +245,9 @@ def nvmlDeviceGetMinorNumber(handle: Handle) -> int:  # noqa: N802
     return int(minor)
 
 
-def nvmlDeviceGetCpuAffinity(handle: Handle, words: int) -> list[int]:  # noqa: N802
-    mask = sum(1 << cpu for cpu in _whole("nvmlDeviceGetCpuAffinity", handle).cpus)
-    return [mask >> 64 * i & (2**64 - 1) for i in range(words)]
+def nvmlDeviceGetPciInfo(handle: Handle) -> Any:  # noqa: N802
+    _whole("nvmlDeviceGetPciInfo", handle)
+    return SimpleNamespace(domain=0x7FFF, bus=handle.gpu, device=0)
 
 
 def nvmlDeviceGetMemoryInfo(handle: Handle, version: int | None = None) -> Any:  # noqa: N802

@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from gputui.agent.gpu.processes import unseen
@@ -39,8 +40,8 @@ THROTTLE_REASONS = {
 }
 """Bits of nvmlClocksEventReasons that cost speed unasked; idling and the power cap do not."""
 
-CPU_WORDS = 64
-"""Affinity masks are read for this many times 64 CPUs."""
+PCI = Path("/sys/bus/pci/devices")
+"""The CPUs near a card are read here: NVML takes 10 ms of every start to say the same."""
 
 IDLE_READINGS = 5
 """After so many in a row without work, its power is that of an idle card."""
@@ -310,11 +311,12 @@ class Gpu:
     def _cpus(self) -> frozenset[int]:
         """Return the CPUs near the GPU that this process may use, or all that it may use."""
         allowed = frozenset(os.sched_getaffinity(0))
-        words = self._ask("nvmlDeviceGetCpuAffinity", self.handle, CPU_WORDS) or ()
-        near = frozenset(
-            64 * i + bit for i, word in enumerate(words) for bit in range(64) if word >> bit & 1
-        )
-        return near & allowed or allowed
+        with contextlib.suppress(AttributeError, OSError, ValueError):
+            pci = self._ask("nvmlDeviceGetPciInfo", self.handle)
+            folder = PCI / f"{pci.domain:04x}:{pci.bus:02x}:{pci.device:02x}.0"
+            near = int((folder / "local_cpus").read_text().replace(",", ""), 16)
+            return frozenset(cpu for cpu in allowed if near >> cpu & 1) or allowed
+        return allowed
 
     def _interconnect(self, others: "list[Gpu]") -> Interconnect:
         """Read its NVLinks and PCIe lanes."""
