@@ -299,7 +299,7 @@ class RemoteHead:
     async def _answered(
         self, stream: "CommandStream", order: Mapping[str, Any]
     ) -> Mapping[str, Any]:
-        script = Path(__file__).with_name("there.py").read_text(encoding="utf-8")
+        script = ascii(Path(__file__).with_name("there.py").read_text(encoding="utf-8"))
         stream.write(remote.first_lines(interpreters_for(self._host), script, order))
         said = b""
         while len(said) < MOST_BYTES and (data := await stream.read()):

@@ -121,7 +121,7 @@ def first_lines(
     setup: str = "",
     cluster: str = "",
 ) -> bytes:
-    """Return the command's stdin: interpreters to try, a script, its order.
+    """Return the command's stdin: interpreters to try, a script as one line of ASCII, its order.
 
     `cluster` is the id of an agent's cluster, "" for other scripts. Raises ValueError for an
     interpreter or a `setup` that is no single line.
@@ -139,7 +139,7 @@ def first_lines(
         setup,
         *interpreters,
         "",
-        ascii(script),
+        script,
         json.dumps(order),
     ]
     return "".join(f"{line}\n" for line in lines).encode("utf-8", "surrogateescape")
@@ -147,8 +147,8 @@ def first_lines(
 
 @cache
 def script(name: str) -> str:
-    """Return the source of a script next to this module that runs on hosts."""
-    return Path(__file__).with_name(name).read_text(encoding="utf-8")
+    """Return a script next to this module that runs on hosts: its source as one line of ASCII."""
+    return ascii(Path(__file__).with_name(name).read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ IMPORTING = threading.Lock()
 Two threads that import parts of cryptography at once, each from its own end, wait for each other
 until Python ends one of them with `_DeadlockError`.
 """
-EVALUATED_AT_ONCE = 8
+EVALUATED_AT_ONCE = 32
 """The hosts of a large fleet are asked ssh about in turn, and waiting does not count as time."""
 
 
