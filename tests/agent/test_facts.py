@@ -15,7 +15,7 @@ from gputui.process.cgroups import Cgroups, memory
 
 
 def test_the_facts_of_this_machine(nvml, watching, tmp_path):
-    nvml.set(gpus=[{"cpus": [0]}, {}], driver="580.159.04", cuda=12090)
+    nvml.set(gpus=2, driver="580.159.04", cuda=12090)
     environ = {"CUDA_VISIBLE_DEVICES": "1"}
     found = gather_facts(watching(environ=environ), scratch=tmp_path, environ=environ)
     assert (found.python, found.python_version) == (sys.executable, platform.python_version())
