@@ -27,8 +27,10 @@ def _allocation() -> str:
     """Return the nodes of the Slurm job that this process is in."""
     job, nodes = (os.environ.get(f"SLURM_JOB_{each}", "") for each in ("ID", "NODELIST"))
     if not (job and nodes):
-        hint = "get one first, such as: salloc -N 2 --gpus-per-node=4"
-        raise UsageError(f"@slurm: this shell is in no Slurm allocation; {hint}")
+        raise UsageError(
+            "@slurm: this shell is in no Slurm allocation; get one first, such as: "
+            "salloc -N 2 --gpus-per-node=4"
+        )
     return f"{nodes} slurm={job}"
 
 
@@ -39,14 +41,17 @@ def _clustershell(name: str) -> str:
     """
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     if (nodeset := shutil.which("nodeset", path=path)) is None:
-        hint = "its command nodeset is not installed here: pip install ClusterShell"
-        raise UsageError(f"@{name}: groups are ClusterShell's, and {hint}")
+        raise UsageError(
+            f"@{name}: groups are ClusterShell's, and its command nodeset is not installed here: "
+            "pip install ClusterShell"
+        )
     status, hosts = _run(nodeset, "-f", "-S", ",", f"@{name}")
     if status or not hosts:
         _, known = _run(nodeset, "-L" if ":" in name else "-l")
         some = ", ".join(known.split()[:NAMED]) or "none"
-        hint = f"nodeset -l lists {some}"
-        raise UsageError(f"@{name}: ClusterShell has no such group, or it is empty ({hint})")
+        raise UsageError(
+            f"@{name}: ClusterShell has no such group, or it is empty (nodeset -l lists {some})"
+        )
     return hosts
 
 
