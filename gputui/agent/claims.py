@@ -19,7 +19,7 @@ import signal
 import stat
 import tempfile
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -113,6 +113,14 @@ def _checked(folder: Path) -> Path:
     if kind in NETWORK_FILE_SYSTEMS:
         raise FolderError(f"{folder} is on {kind}; write the path of a local folder to {SETTING}")
     return folder
+
+
+def open_claims(environ: Mapping[str, str]) -> "tuple[Claims | None, str]":
+    """Return this host's claims; None where it has no folder for them, and why."""
+    try:
+        return Claims(claims_folder(environ.get("GPUTUI_CLAIMS", ""))), ""
+    except (FolderError, OSError) as error:
+        return None, f"claims: {error}"
 
 
 class Claims:

@@ -38,17 +38,19 @@ def gather_facts(
     *,
     scratch: Path,
     environ: Mapping[str, str],
+    problem: str = "",
     timeout_s: float = NVML_TIMEOUT_S,
 ) -> Facts:
     """Return this host's facts; `running` is left empty for the agent to fill.
 
+    `problem` is why claims are not known, which only matters where there are GPUs.
     Waits at most `timeout_s` for the first reading of the GPUs.
     """
     packages = installed()
     watch.wait(timeout_s)
     devices = watch.devices()
     affinity = len(os.sched_getaffinity(0))
-    others_mps = mps_warnings(os.getuid()) if devices else ()
+    others = (*mps_warnings(os.getuid()), *filter(None, [problem])) if devices else ()
     return Facts(
         agent_pid=os.getpid(),
         python=sys.executable,
@@ -61,7 +63,7 @@ def gather_facts(
         devices=devices,
         cuda_visible_devices=environ.get("CUDA_VISIBLE_DEVICES"),
         running=(),
-        warnings=(*watch.warnings(), *others_mps),
+        warnings=(*watch.warnings(), *others),
         gpus_known=watch.opened.is_set(),
         others_hidden=hides_others(),
         limits=tuple(limits(scratch, len(devices))),

@@ -8,8 +8,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
-from gputui.agent.claims import Claims, claims_folder
-from gputui.errors import FolderError
+from gputui.agent.claims import Claims, open_claims
 from gputui.model.readings import Note
 from gputui.process import procfs
 from gputui.protocol.agent import (
@@ -39,9 +38,7 @@ class HeldClaims:
         send: Callable[[ProcessEnded], None],
     ) -> None:
         """Say by `send` that a process has ended; `idle_since` has the GPUs that do nothing."""
-        self.claims: Claims | None = None
-        self.problem = ""
-        """Why this host has no folder for claims."""
+        self.claims, self.problem = open_claims(environ)
         text = f"cluster {configure.cluster}" if configure.cluster else ""
         self._note = Note(text, until=configure.promised_until)
         self._send = send
@@ -53,10 +50,6 @@ class HeldClaims:
         """GPUs of which the head knows that somebody else has claimed them."""
         self._ended = False
         """Whether a process of these claims has ended, which a head may have missed."""
-        try:
-            self.claims = Claims(claims_folder(environ.get("GPUTUI_CLAIMS", "")))
-        except (FolderError, OSError) as error:
-            self.problem = f"claims: {error}"
 
     def carry_out(self, order: StandInLine | ClaimGpus | ReleaseGpus | EndClaims) -> Claimed:
         """Claim GPUs, release them or wait in line; return the outcome."""

@@ -4,6 +4,8 @@ File descriptor 1 is moved away first, so that only this module writes to the he
 The agent is forked from here, before any thread and any heavy import: one start of Python serves
 both. The end of the relay is not the end of the agent: its lease begins. The end of the agent is
 the end of the relay, which removes what one that was killed as it started could not.
+
+A head that looks once is answered from here: it needs no agent.
 """
 
 import contextlib
@@ -12,9 +14,10 @@ import selectors
 import signal
 import socket
 import sys
+import tempfile
 import time
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from gputui.agent.agent_socket import AgentSocket
 from gputui.errors import FolderError, ProtocolError
@@ -26,7 +29,10 @@ from gputui.process.lifetime import (
     start_problem,
 )
 from gputui.protocol.agent import MARKER, Configure
-from gputui.protocol.codec import decode
+from gputui.protocol.codec import decode, encode
+
+if TYPE_CHECKING:
+    from gputui.agent.gpu.watch import DeviceWatch
 
 CHUNK_BYTES = 2**16
 FIRST_LINE_BYTES = 2**20
@@ -46,12 +52,14 @@ def relay() -> int:
     try:
         came = _read_first_line()
         configure = decode(came.partition(b"\n")[0], Configure)
+        if configure.once:
+            return _look(configure, out)
         agent_socket = AgentSocket.of(configure.cluster_id, configure.host)
         agent, scratch = _agent_of(agent_socket, configure, out)
     except (ProtocolError, FolderError) as error:
         print(f"gputui agent: {error}", file=sys.stderr)
         return 1
-    except OSError as error:
+    except (OSError, RuntimeError) as error:
         print(f"gputui agent: it could not be started: {start_problem(error)}", file=sys.stderr)
         return 1
     if in_step:  # when this process ends, Slurm kills the agent, which is to end in order first
@@ -110,6 +118,32 @@ def _agent_of(
         os.close(lock)
 
 
+def _look(configure: Configure, out: BinaryIO) -> int:
+    """Say what there is on this host, without an agent; nothing is left when the head has it."""
+    environ, watch = _watch(configure)
+    watch.start()
+    from gputui.agent.claims import open_claims
+    from gputui.agent.facts import gather_facts
+
+    watch.claims, problem = open_claims(environ)
+    watch.processes.frontends = configure.frontends
+    scratch = Path(tempfile.gettempdir())
+    out.write(encode(gather_facts(watch, scratch=scratch, environ=environ, problem=problem)))
+    out.flush()
+    while (data := os.read(0, CHUNK_BYTES)) and b'"Shutdown"' not in data:
+        continue
+    return 0
+
+
+def _watch(configure: Configure) -> "tuple[dict[str, str], DeviceWatch]":
+    """Return the environment of this host, and what reads its GPUs once it is started."""
+    from gputui.agent.gpu.watch import DeviceWatch
+
+    environ = {**os.environ, **dict(configure.env), "GPUTUI_CLUSTER": configure.cluster_id}
+    interval_s = configure.telemetry_interval_s
+    return environ, DeviceWatch(configure.cluster_id, environ=environ, interval_s=interval_s)
+
+
 def _supervise(
     configure: Configure,
     agent_socket: AgentSocket,
@@ -118,12 +152,7 @@ def _supervise(
     scratch: Path,
 ) -> None:
     """Be the agent; its GPUs' driver opens while it is imported, which takes about as long."""
-    from gputui.agent.gpu.watch import DeviceWatch
-
-    environ = {**os.environ, **dict(configure.env), "GPUTUI_CLUSTER": configure.cluster_id}
-    watch = DeviceWatch(
-        configure.cluster_id, environ=environ, interval_s=configure.telemetry_interval_s
-    )
+    environ, watch = _watch(configure)
     with contextlib.suppress(RuntimeError):  # no thread can be started: the agent will say so
         watch.start()
     from gputui.agent.supervisor import supervise

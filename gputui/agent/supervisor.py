@@ -308,17 +308,14 @@ class Supervisor:
 
     async def _tell_facts(self) -> None:
         facts = await asyncio.to_thread(
-            gather_facts, self._watch, scratch=self._scratch, environ=self._environ
+            gather_facts,
+            self._watch,
+            scratch=self._scratch,
+            environ=self._environ,
+            problem=self._held_claims.problem,
         )
         self._held_claims.told |= {each.uuid for each in facts.devices if each.claim}
-        problem = self._held_claims.problem if facts.devices else ""
-        self.send(
-            replace(
-                facts,
-                running=self._workers.running(),
-                warnings=(*facts.warnings, *filter(None, [problem])),
-            )
-        )
+        self.send(replace(facts, running=self._workers.running()))
         self._programs.tell()
         self._held_claims.tell()
 

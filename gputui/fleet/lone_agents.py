@@ -41,7 +41,10 @@ async def lone_agents(
         raise UsageError("localhost is no host here: its agent needs Linux; name other machines")
     # Its agents hold claims for as long as their leases last, and silence ends neither earlier.
     settings = replace(
-        settings, cluster_id=f"alone-{secrets.token_hex(4)}", silence_s=settings.lease_s
+        settings,
+        cluster_id=f"alone-{secrets.token_hex(4)}",
+        silence_s=settings.lease_s,
+        once=once,
     )
     opener = opener or AgentOpener(settings)
     found: dict[str, FleetHost] = {}

@@ -238,8 +238,8 @@ class AgentSession:
         """Whether `Configure`, an agent's first message, was sent: only then others may be."""
         self.ready = False
         """Whether this session came as far as ready."""
-        # Not what srun passes on, line by line.
-        self._compressed = opened.connection is not None
+        # Not what srun passes on, line by line, nor a single message.
+        self._compressed = opened.connection is not None and not settings.once
         self._settings = settings
         self._received = received
         self._quiet = quiet
@@ -266,6 +266,7 @@ class AgentSession:
                 telemetry_interval_s=settings.telemetry_interval_s,
                 env=settings.environ + host.env,
                 compressed=self._compressed,
+                once=settings.once,
                 **more,
             )
         )

@@ -50,6 +50,8 @@ class FleetSettings(Settings):
     cluster_id: str
     cluster: str = ""
     """Its name; "" for what runs no workers."""
+    once: bool = False
+    """Whether the hosts' facts are all that is asked for."""
     telemetry_interval_s: float = 1.0
     start_timeout_s: float = 60.0
     """How long a worker that was asked for, or forked, may take to register."""

@@ -64,6 +64,8 @@ class Configure:
     """As in `KnowFrontends`."""
     compressed: bool = False
     """Whether to compress what the agent answers, and all after it."""
+    once: bool = False
+    """Whether the facts are all that is asked for: no agent is to stay for them."""
     workers_wanted: bool = True
     """Whether workers are about to be: a forkserver takes a second of CPU to import."""
 

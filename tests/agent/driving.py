@@ -43,6 +43,7 @@ class Driver:
     def __init__(self, folder: Path, lease_s: float = 2 * BOUND_S) -> None:
         self.cluster_id = f"test-{folder.name}-{os.getpid()}"
         self.cluster = ""
+        self.once = False
         self.interval_s = 1.0
         self.lease_s = lease_s
         self.bound_s = BOUND_S
@@ -69,7 +70,7 @@ class Driver:
         )
         assert await self.relay.stdout.readline() == MARKER + b"\n"
         head = self.cluster_id, "host", self.lease_s, self.interval_s
-        self.send(Configure(*head, env=(), cluster=self.cluster))
+        self.send(Configure(*head, env=(), cluster=self.cluster, once=self.once))
         return await self.wait_for(Facts)
 
     def send(self, message: ToAgent) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from gputui.agent.agent_socket import AgentSocket
 from gputui.protocol.agent import (
+    KeepLease,
     Ping,
     Pong,
     Shutdown,
@@ -29,7 +30,7 @@ from gputui.protocol.programs import (
     StartProgram,
 )
 from tests.agent.driving import BOUND_S, Driver, client_of, order_worker, spec, start_worker
-from tests.processes import ended, lives, parent_of
+from tests.processes import ended, lives, parent_of, processes_of
 
 
 def hold_the_gil() -> None:
@@ -60,6 +61,24 @@ if "forkserver" in sys.orig_argv:
     os.fork = refuse
 """
 """A start-up file of Python's with which the forkserver can fork from its second try on."""
+
+
+@pytest.mark.parametrize("hangs_up", [False, True])
+async def test_a_host_that_is_looked_at_once_runs_no_agent(
+    nvml: Any, driver: Driver, tmp_path: Path, hangs_up: bool
+) -> None:
+    driver.once = True
+    facts = await driver.connect()
+    assert [device.label for device in facts.devices] == ["0", "1"]
+    driver.send(KeepLease())
+    assert processes_of(driver.cluster_id) == [driver.relay.pid]
+    assert not list(tmp_path.glob("gputui-*"))
+    if hangs_up:
+        driver.relay.stdin.close()
+    else:
+        driver.send(Shutdown(0.0))
+    async with asyncio.timeout(BOUND_S):
+        assert await driver.relay.wait() == 0
 
 
 @pytest.mark.slow
