@@ -198,8 +198,8 @@ def _first_free(folder: Path, names: list[str]) -> tuple[str, Path, int]:
         if descriptor is not None:
             return name, path, descriptor
     raise HeadError(
-        f"a cluster named {names[0]!r} runs already; attach to it, in Python by "
-        f"gputui.connect({names[0]!r}), or give another name"
+        f"a cluster named {names[0]!r} runs already; attach to it with gputui attach, in Python "
+        f"with gputui.connect({names[0]!r}), or give another one with --name"
     )
 
 
