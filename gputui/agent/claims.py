@@ -60,9 +60,7 @@ def claims_folder(named: str, setting: Path = SETTING, folders: Iterable[Path] =
     All users of a host must agree on one, so a folder that is there and cannot be trusted is an
     error, not a reason to take the next. Raises FolderError, or OSError.
     """
-    if named:
-        return _checked(Path(named))
-    if (path := _administrators(setting)) is not None:
+    if path := Path(named) if named else _administrators(setting):
         return _checked(path)
     for folder in folders:
         if folder.exists() or folder.is_symlink():

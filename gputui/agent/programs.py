@@ -218,8 +218,7 @@ class Program:
         if self._input is None or message.start > self._received:
             return
         data = unpacked(message.data)
-        if not message.data:
-            self._input_ends = True
+        self._input_ends |= not message.data
         self._unfed += data[self._received - message.start :]
         self._received = max(self._received, message.start + len(data))
         asyncio.get_running_loop().add_writer(self._input, self._write)

@@ -123,8 +123,7 @@ class Workers:
             if worker.process is not None:
                 worker.process.send_signal(signal.SIGTERM)
             elif not worker.forking:  # between two processes
-                self._report_exit(worker, "stopped", "stopped")
-                self._forget(worker)
+                self._forget(worker, "stopped", "stopped")
         ending = [worker for worker in ending if worker.process is not None]
         await within(grace_s, asyncio.gather(*(worker.ended.wait() for worker in ending)))
         for worker in ending:
@@ -295,8 +294,7 @@ class Workers:
         worker = self._workers[name]
         worker.forking = False
         if worker.stopping:
-            self._report_exit(worker, "stopped", "stopped")
-            self._forget(worker)
+            self._forget(worker, "stopped", "stopped")
         else:
             self._ended(worker, "crashed", f"it could not be started: {reason}")
 
@@ -317,8 +315,7 @@ class Workers:
         if not worker.stopping:
             self._ended(worker, kind, reason)
         else:
-            self._report_exit(worker, kind, reason)
-            self._forget(worker)
+            self._forget(worker, kind, reason)
         worker.ended.set()
 
     def _ended(self, worker: WorkerProcess, kind: str, reason: str) -> None:
@@ -337,9 +334,10 @@ class Workers:
         restart_in_s: float | None = None,
     ) -> None:
         """Report the end of a worker."""
-        name, crash_loop = worker.spec.name, worker.crash_loop
-        self._send(WorkerExited(name, kind, reason, restart_in_s, crash_loop))
+        self._send(WorkerExited(worker.spec.name, kind, reason, restart_in_s, worker.crash_loop))
 
-    def _forget(self, worker: WorkerProcess) -> None:
+    def _forget(self, worker: WorkerProcess, kind: str, reason: str) -> None:
+        """Report the end of a worker that is not to run any more."""
+        self._report_exit(worker, kind, reason)
         self._workers.pop(worker.spec.name, None)
         worker.output.close()

@@ -131,8 +131,7 @@ def clock(host: Host, ahead_s: float) -> Finding:
     """
     size_s = abs(ahead_s)
     if size_s <= CLOCK_SKEW_S:
-        text = f"within {CLOCK_SKEW_S:.0f} s of ours"
-        return Finding(host.name, "clock", Verdict.GOOD, text)
+        return Finding(host.name, "clock", Verdict.GOOD, f"within {CLOCK_SKEW_S:.0f} s of ours")
     way = "ahead of" if ahead_s > 0 else "behind"
     text = f"its clock is {timedelta(seconds=round(size_s))} {way} ours"
     hint = "run an NTP client there and here"

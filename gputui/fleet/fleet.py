@@ -289,8 +289,7 @@ class Fleet:
         if self._hosts.get(host.name) is not host:
             return
         if self.free_gpus.look(host):
-            why = "its agent has ended, and with it its claims on GPUs"
-            self.worker_table.lose(self.worker_table.of_host(host.name), why)
+            self._lose(host, "its agent has ended, and with it its claims on GPUs")
         if another_state:
             if severity := SEVERITIES.get(host.state):
                 text = host.status.reason or "; ".join(host.status.warnings) or host.far_address
@@ -306,8 +305,7 @@ class Fleet:
         if host.lease_over or host.state is HostState.FAILED:
             self.programs.lose(host.name, host.status.reason)
         if host.lease_over:
-            why = "its host has not been reached for longer than the lease"
-            self.worker_table.lose(self.worker_table.of_host(host.name), why)
+            self._lose(host, "its host has not been reached for longer than the lease")
         self.programs.host_changed.set()
         self._reconcile_soon()
 
@@ -402,6 +400,9 @@ class Fleet:
         lost = f"; lost with it: what {', '.join(stayed)} held" if stayed else ""
         self._tell(Severity.INFO, name, "removed", f"no longer of this cluster{lost}")
         self._reconcile_soon()
+
+    def _lose(self, host: FleetHost, why: str) -> None:
+        self.worker_table.lose(self.worker_table.of_host(host.name), why)
 
     def _disown(self, name: str) -> None:
         for uuid in [uuid for uuid, owner in self._owners.items() if owner == name]:
