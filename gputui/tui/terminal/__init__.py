@@ -24,8 +24,7 @@ import threading
 import time
 from codecs import getincrementaldecoder
 from collections.abc import Iterable, Iterator, Mapping
-from importlib import import_module
-from operator import attrgetter
+from pkgutil import resolve_name
 from typing import Any
 
 from textual._xterm_parser import XTermParser
@@ -52,9 +51,8 @@ PRIVATE = (
 def require(names: Iterable[str] = PRIVATE) -> None:
     """Raise GputuiError where this release of Textual lacks one of these."""
     for name in names:
-        module, _, path = name.partition(":")
         try:
-            attrgetter(path)(import_module(module))
+            resolve_name(name)
         except (ImportError, AttributeError) as error:
             from textual import __version__
 

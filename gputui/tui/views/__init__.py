@@ -2,7 +2,7 @@
 first frame waits for no view but the one it shows.
 """
 
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Any
 
 VIEWS = {
@@ -21,5 +21,4 @@ VIEWS = {
 
 def load_view(name: str) -> Any:
     """Import and return a view's class."""
-    module, _, kind = VIEWS[name][1].partition(":")
-    return getattr(import_module(f"{__name__}.{module}"), kind)
+    return resolve_name(f"{__name__}.{VIEWS[name][1]}")
