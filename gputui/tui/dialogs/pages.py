@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
-from textual import work
+from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
@@ -113,6 +113,7 @@ class Finder(Modal[Command | None]):
         place = self._options.highlighted
         return None if place is None else self._found[place]
 
+    @on(OptionList.OptionHighlighted)
     def _explain(self) -> None:
         """Say how the highlighted command is typed, or why it is unavailable."""
         if (command := self._highlighted) is None:
@@ -125,10 +126,6 @@ class Finder(Modal[Command | None]):
     def action_move(self, how: str) -> None:
         """Move among the matches."""
         getattr(self._options, f"action_{how}")()
-
-    def on_option_list_option_highlighted(self) -> None:
-        """Explain another command."""
-        self._explain()
 
     def on_input_submitted(self) -> None:
         """End with the highlighted command."""
