@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from rich.segment import Segment
 from rich.style import Style
-from textual import events
+from textual import events, on
 from textual.binding import Binding, BindingType
 from textual.geometry import Region, Size
 from textual.message import Message
@@ -197,6 +197,7 @@ class Table(ScrollView, Moving, can_focus=True):
         self._shown_from = self.scroll_offset.y
         self.put([heading, *map(draw, self.keys_seen)])
 
+    @on(events.Resize)
     def _measure(self) -> None:
         self.virtual_size = Size(self.scrollable_content_region.width, len(self._keys) + HEADING)
         self.call_after_refresh(self._into_sight)
@@ -245,10 +246,6 @@ class Table(ScrollView, Moving, can_focus=True):
             self.action_choose()
         elif event.y >= HEADING and index < len(self._keys):
             self._go_to(index)
-
-    def on_resize(self) -> None:
-        """Measure the new size."""
-        self._measure()
 
     def render_line(self, y: int) -> Strip:
         """Return a line as the terminal gets it."""
