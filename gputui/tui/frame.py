@@ -220,8 +220,7 @@ class Frame(App[int]):
 
     def _draw_anew(self, _theme: object) -> None:
         """Draw everything in the colours of another theme."""
-        for drawing in self.query(Drawing):
-            drawing.refresh()
+        self.query(Drawing).refresh()
 
     def on_resize(self) -> None:
         """Choose again what fits."""
