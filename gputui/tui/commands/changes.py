@@ -152,9 +152,7 @@ def _no_workers(app: Frame) -> str:
 
 
 def _no_worker_there(app: Frame) -> str:
-    meant = _meant(app.view.targets())
-    found = any(meant(worker.name, worker.host) for worker in app.watched.workers)
-    return "" if found else "no worker there"
+    return "" if workers_named(app.watched.workers, app.view.targets()) else "no worker there"
 
 
 def _none_failed(app: Frame) -> str:
