@@ -105,8 +105,12 @@ def title_line(slot: Slot, span: Span, width: int, now: float) -> Line:
     kind = "GPU without readings" if slot.on_gpu else "CPU worker"
     if slot.device is not None:
         kind = fmt.safe(slot.device.name)
-    parts: list[Part] = [("── ", "rule"), (fmt.safe(slot.key), "title"), (f"  {kind}", "")]
-    parts.append((f"  {state} ", role))
+    parts: list[Part] = [
+        ("── ", "rule"),
+        (fmt.safe(slot.key), "title"),
+        (f"  {kind}", ""),
+        (f"  {state} ", role),
+    ]
     end: list[Part] = [(f" {span.title} ", ""), ("t", "key"), (" ──", "rule")]
     room = width - sum(len(text) for text, _ in (*parts, *end))
     return [*parts, ("─" * max(0, room), "rule"), *end]

@@ -149,30 +149,25 @@ class Look:
         """Return the legend of the cells."""
         after = HEAT[(HEAT.index(self.metric) + 1) % len(HEAT)]
         low, high = self.metric.ends
-        scale: Line = [
+        return [
+            (f" {self.metric.name} ", "title"),
             (f" {low} ", "dim"),
             *(self.on_ramp((step + 0.5) / fmt.HEATS) for step in range(fmt.HEATS)),
             (f" {high}", "dim"),
-        ]
-        idle: Line = [
+            ("  m", "key"),
+            (f" {after.name.lower()}", "dim"),
             (f"  {IDLE} idle", "dim"),
             (f"  {HANGS[0]}", HANGS[1]),
             (" idle power", "dim"),
-        ]
-        alarm: Line = [("  !", "warn"), (" alarm", "dim")]  # the status line has one, too
-        absent: Line = [(f"  {ABSENT} no worker", "dim"), ("  ◆", "bad"), (" wrong GPU", "dim")]
-        return [
-            (f" {self.metric.name} ", "title"),
-            *scale,
-            ("  m", "key"),
-            (f" {after.name.lower()}", "dim"),
-            *idle,
             ("  ✖", "bad"),
             (" broken", "dim"),
             ("  ◌", "warn"),
             (" silent", "dim"),
-            *alarm,
-            *absent,
+            ("  !", "warn"),  # the status line has one, too
+            (" alarm", "dim"),
+            (f"  {ABSENT} no worker", "dim"),
+            ("  ◆", "bad"),
+            (" wrong GPU", "dim"),
         ]
 
 
@@ -392,8 +387,7 @@ def group_line(row: Row, sign: Part, width: int) -> Line:
     name = fitted(fmt.safe(host.name), min(NAME_MOST, cell_len(host.name)))
     text, role = row.state
     state = "" if host.state is HostState.READY else f"{text}  "
-    parts: list[Part] = [sign, ("▾", alarm), (state, role)]
-    parts.append((name, alarm or "title"))
+    parts: list[Part] = [sign, ("▾", alarm), (state, role), (name, alarm or "title")]
     if host.reason:
         return [*parts, (f"  {fmt.safe(host.cause)}", "warn")]
     return whole_fields([*parts, *((text, "dim") for text in host_facts(host))], width)
