@@ -138,6 +138,13 @@ VARIABLES: Mapping[str, tuple[str, bool]] = {
     "key": ("text-primary", True),
 }
 """Role → the theme's variable, and whether it is bold."""
+IN_EVERY_THEME = {
+    "title": Style(bold=True),
+    "heading": Style(bold=True, dim=True),
+    "found": Style(reverse=True),
+    **dict.fromkeys(("dim", "off", "rule"), Style(dim=True)),
+}
+"""Role → its style, of those that have no colour."""
 
 
 @dataclass(frozen=True)
@@ -183,14 +190,10 @@ class Palette:
 def palette(variables: tuple[tuple[str, str], ...], dark: bool, ascii_only: bool) -> Palette:
     """Return the palette of a theme with these variables."""
     colours = {name: _parsed(text) for name, text in variables}
-    styles = {
+    styles = IN_EVERY_THEME | {
         role: Style(color=colour.rich_color if (colour := colours.get(name)) else None, bold=bold)
         for role, (name, bold) in VARIABLES.items()
     }
-    styles["title"] = Style(bold=True)
-    styles["heading"] = Style(bold=True, dim=True)
-    styles["found"] = Style(reverse=True)
-    styles["dim"] = styles["off"] = styles["rule"] = Style(dim=True)
     page, primary = colours.get("background"), colours.get("primary")
     flat = page is None or page.ansi is not None
     if flat:
