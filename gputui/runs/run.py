@@ -303,8 +303,6 @@ class OngoingRun:
         while True:
             await self._fewer.wait()
             self._fewer.clear()
-            if is_program(self.request.name):
-                continue
             settled = await self.connection.request(AwaitWorkers(0, 1))
             if not settled.workers:
                 hosts = self.snapshot.hosts if self.snapshot else ()
@@ -343,7 +341,8 @@ class OngoingRun:
         if event.kind in kinds and "scheduler" not in self._crashes:
             _keep(self._crashes, event.subject, (f"{event.kind}: {event.text}",))
             self._crashed.set()
-        if event.kind in ("crash loop", "given up", "lost", "failed"):
+        gone = event.kind in ("crash loop", "given up", "lost", "failed")
+        if gone and not is_program(self.request.name):
             self._fewer.set()
 
 
