@@ -272,8 +272,15 @@ class SimulatedAgent:
         self.say(WorkerExited(name, kind, reason, again_s, loop))
         if again_s is not None:
             self._pids += 1
-            again = replace(worker, pid=self._pids, restarts=worker.restarts + 1, address="")
-            again.percent, again.process, again.stage = 0.0, None, None
+            again = replace(
+                worker,
+                pid=self._pids,
+                restarts=worker.restarts + 1,
+                address="",
+                percent=0.0,
+                process=None,
+                stage=None,
+            )
             self.workers[name] = again
             self._later(again_s, lambda: self.fork(again))
 

@@ -127,20 +127,21 @@ class SimulatedRun:
             left = stage.tasks - stage.started
             used = stage.tasks * after.finished // after.tasks if after else 0
             in_memory = max(0, stage.finished - used)
-            group = TaskGroupStatus(
-                name=f"{stage.prefix}-{self.id}",
-                prefix=stage.prefix,
-                waiting=0 if before_started else left,
-                queued=left if before_started else 0,
-                processing=stage.started - stage.finished,
-                executing=stage.started - stage.finished,
-                memory=in_memory,
-                released=stage.finished - in_memory,
-                compute_s=stage.compute_s,
-                transfer_s=stage.compute_s * 0.03,
-                nbytes=in_memory * stage.result_bytes,
+            found.append(
+                TaskGroupStatus(
+                    name=f"{stage.prefix}-{self.id}",
+                    prefix=stage.prefix,
+                    waiting=0 if before_started else left,
+                    queued=left if before_started else 0,
+                    processing=stage.started - stage.finished,
+                    executing=stage.started - stage.finished,
+                    memory=in_memory,
+                    released=stage.finished - in_memory,
+                    compute_s=stage.compute_s,
+                    transfer_s=stage.compute_s * 0.03,
+                    nbytes=in_memory * stage.result_bytes,
+                )
             )
-            found.append(group)
             before_started = left == 0
         return tuple(found)
 
@@ -180,5 +181,10 @@ class SimulatedRun:
             "figure": FIGURES.get(status.preset),
             "version": "demo",
         }
-        ended = replace(status, state=RunState.DONE, stage="", summary=summary)
-        return replace(ended, result_json=json.dumps(whole))
+        return replace(
+            status,
+            state=RunState.DONE,
+            stage="",
+            summary=summary,
+            result_json=json.dumps(whole),
+        )
