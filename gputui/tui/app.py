@@ -82,7 +82,7 @@ class ScreenApp(Frame):
             choices=choices,
             earlier_runs=earlier_runs,
         )
-        self.ascii_only = ascii_only
+        self.set_class(ascii_only, "-ascii", update=False)
         self._ask_on_screen = ask_on_screen
         self._notice = notice
         self._key_drawn = asyncio.Event()
@@ -114,7 +114,6 @@ class ScreenApp(Frame):
 
     async def on_mount(self) -> None:
         """Show the start view and begin to listen."""
-        self.set_class(self.ascii_only, "-ascii")
         self.register_theme(OKABE_ITO)
         if self._wanted_theme in self.available_themes:
             self.theme = self._wanted_theme

@@ -161,8 +161,8 @@ class Palette:
     @classmethod
     def of(cls, app: App[Any]) -> "Palette":
         """Return the palette of an app's present theme."""
-        ascii_only = bool(getattr(app, "ascii_only", False))
-        return palette(tuple(app.theme_variables.items()), app.current_theme.dark, ascii_only)
+        variables = tuple(app.theme_variables.items())
+        return palette(variables, app.current_theme.dark, app.has_class("-ascii"))
 
     def style(self, role: str) -> Style:
         """Return a role's style; an unknown role has that of plain text."""
