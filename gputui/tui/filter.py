@@ -96,7 +96,7 @@ def _term(term: str, fields: Fields[Row]) -> Matches[Row]:
         return _pattern(rest, fields.words[name])
     if comparison:
         return _comparison(term, name, sign, rest, fields)
-    if sign and (meant := _nearest(name, fields.words)):
+    if sign and (meant := nearest(name, fields.words)):
         raise UsageError(f"{term}: no field {name}; {meant}")
     if any(wild in term for wild in "*?"):
         return _pattern(term, lambda row: fields.everything(row).partition(" ")[0])
@@ -134,11 +134,11 @@ def no_such(what: str, name: str, known: Iterable[str]) -> str:
     ('no column utli; did you mean util?', 'no column x; known: util, mem')
     """
     known = list(known)
-    meant = _nearest(name, known) or f"known: {', '.join(known)}"
+    meant = nearest(name, known) or f"known: {', '.join(known)}"
     return f"no {what} {name}; {meant}" if what else f"no {name}; {meant}"
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, known: Iterable[str]) -> str:
     """Suggest the nearest known name; "" if none is near."""
     near = get_close_matches(name.lower(), list(known), n=1)
     return f"did you mean {near[0]}?" if near else ""

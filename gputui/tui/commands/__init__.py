@@ -7,12 +7,12 @@ for a view's command, with that view, and with the typed argument if it has a `u
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import replace
-from difflib import get_close_matches
 from typing import Any
 
 from textual.keys import format_key
 
 from gputui.model.frozen import frozen
+from gputui.tui.filter import nearest
 
 PAST = "this is the past; esc goes back to now"
 
@@ -110,8 +110,7 @@ class Registry:
         ("no command 'sclae'; did you mean scale?", "no command 'x'; ^p finds one")
         """
         name = line.split()[0]
-        near = get_close_matches(name, self._commands, n=1)
-        return f"no command {name!r}; " + (f"did you mean {near[0]}?" if near else "^p finds one")
+        return f"no command {name!r}; {nearest(name, self._commands) or '^p finds one'}"
 
 
 def key_name(key: str) -> str:
