@@ -12,8 +12,6 @@ import msgspec
 
 from gputui.model.frozen import frozen
 
-DEMO_FILE = "demo.json"
-
 
 @frozen
 class Preferences:
@@ -31,7 +29,7 @@ def location(*, simulated: bool = False) -> Path:
     """Return the file: $XDG_STATE_HOME/gputui/screen.json; a demo has one of its own."""
     from gputui.folders import state_folder
 
-    return state_folder() / (DEMO_FILE if simulated else "screen.json")
+    return state_folder() / ("demo.json" if simulated else "screen.json")
 
 
 def load(path: Path) -> Preferences:

@@ -335,8 +335,7 @@ def fleet_lines(watched: Watched, row: RunRow, width: int) -> list[Line]:
             return []
         drawn = Graph(title, "", metric, f"{fmean(known):.0f} % on average", "")
         blocks.append(drawn.lines(_stretched(values, 2 * cells), cells))
-    took = fmt.took(row.took_s)
-    times: Line = [("0:00" + took.rjust(cells - 4), "dim")]
+    times: Line = [("0:00" + fmt.took(row.took_s).rjust(cells - 4), "dim")]
     lines = [side_by_side(parts) for parts in zip(*blocks, strict=True)]
     return [[(gpus, "heading")], *lines, side_by_side([times, times])]
 

@@ -135,19 +135,18 @@ class FleetView(Listing[Row]):
     @property
     def columns(self) -> Sequence[Column[Row]]:
         """The columns of the present zoom, after the name."""
-        selection, on_gpus = self.selection, self.screen_app.watched.on_gpus
+        selection, watched = self.selection, self.screen_app.watched
         if self.zoom is Zoom.HOST:
             most = max(map(len, selection.by_host.values()), default=1)
             hosts = {name: name for name in selection.by_host}
-            watching = self.screen_app.watched.watching
-            shown = host_columns(most, on_gpus=on_gpus, watching=watching)
+            shown = host_columns(most, on_gpus=watched.on_gpus, watching=watched.watching)
             return [name_column(hosts, "HOST"), *shown]
         grouped, own = not self.order.chosen, self.chosen_columns
-        if self.screen_app.watched.watching:
+        if watched.watching:
             own = tuple(without_workers(own, self.table.scrollable_content_region.width))
         names = {key: slot.label if grouped else key for key, slot in selection.slots.items()}
-        name = name_column(names, "GPU" if on_gpus else "WORKER")
-        return [name, *(own if on_gpus else on_cpus(own))]
+        name = name_column(names, "GPU" if watched.on_gpus else "WORKER")
+        return [name, *(own if watched.on_gpus else on_cpus(own))]
 
     def line(self, key: str) -> Line:
         """Return the row of a slot or of a host, or the heading over a host's slots."""

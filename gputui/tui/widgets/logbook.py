@@ -80,8 +80,7 @@ def folded(text: str) -> tuple[str, Severity, str]:
     prefix = _PREFIX.match(text)
     if prefix is None:
         return "", level_of(text), text
-    level = level_of(prefix[2] or prefix[3])
-    return prefix[1] or prefix[4], level, text[prefix.end() :]
+    return prefix[1] or prefix[4], level_of(prefix[2] or prefix[3]), text[prefix.end() :]
 
 
 def message_of(raw: str) -> str:
