@@ -113,9 +113,9 @@ def _take_no_keywords_of_local_clusters(client_class: type) -> None:
     client_class.__init__ = init  # type: ignore[misc]
 
 
-def _cluster() -> tuple[str, str, str]:
-    address, socket, folder = json.loads(os.environ.get(CLUSTER, '["", "", ""]'))
-    return address, socket, folder
+def _cluster() -> tuple[str, ...]:
+    """Return the scheduler's address, the head's socket and the script's folder."""
+    return tuple(json.loads(os.environ.get(CLUSTER, '["", "", ""]')))
 
 
 @cache
