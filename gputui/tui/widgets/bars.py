@@ -11,7 +11,6 @@ from itertools import dropwhile
 from textwrap import wrap
 
 from rich.cells import cell_len
-from textual.app import ComposeResult
 from textual.containers import Vertical
 
 from gputui.model.alarms import Alarm, AlarmKind, without_workers
@@ -37,12 +36,8 @@ class TopBars(Vertical):
     DEFAULT_CSS = "TopBars { height: auto; } TopBars Pane { height: 0; }"
 
     def __init__(self) -> None:
-        super().__init__()
         self._status, self._totals, self._banner = Pane(), Pane(id="totals"), Pane()
-
-    def compose(self) -> ComposeResult:
-        """Lay out the lines."""
-        yield from (self._status, self._totals, self._banner)
+        super().__init__(self._status, self._totals, self._banner)
 
     def show(
         self, watched: Watched, played: Playback | None, *, paused: bool, readonly: bool
@@ -77,14 +72,10 @@ class BottomBars(Vertical):
     DEFAULT_CSS = "BottomBars { height: auto; } BottomBars Pane { height: 1; }"
 
     def __init__(self) -> None:
-        super().__init__()
         self._crumbs, self._keys = Pane(id="crumbs"), Pane(id="keys")
+        super().__init__(self._crumbs, self._keys)
         self._said: list[Line] = []
         self._silence_at = 0.0
-
-    def compose(self) -> ComposeResult:
-        """Lay out both lines."""
-        yield from (self._crumbs, self._keys)
 
     def show(
         self, crumbs: Line, current: str, commands: Iterable[Command], dim: Collection[str]
