@@ -138,8 +138,7 @@ class Page(Modal[None]):
     def compose(self) -> ComposeResult:
         """Lay out the text, which may be longer than the screen."""
         with Vertical():
-            with VerticalScroll(can_focus=False):
-                yield self.text
+            yield VerticalScroll(self.text, can_focus=False)
             yield Static(self._note, classes="note", markup=False)
 
     async def take(self, key: str) -> bool:
@@ -211,8 +210,7 @@ class Dialog(Modal[str | None]):
         """Lay out the frame."""
         with Vertical():
             yield Static(safe(self._title), markup=False, classes="title")
-            with VerticalScroll(can_focus=False):
-                yield self._text
+            yield VerticalScroll(self._text, can_focus=False)
             yield from self._middle
             yield Horizontal(*self._choices.values(), classes="choices")
 
@@ -349,9 +347,7 @@ class Chooser(Modal[Result]):
 
     def compose(self) -> ComposeResult:
         """Lay out the list."""
-        with Vertical():
-            yield Static(self._title, classes="title")
-            yield self.listed
+        yield Vertical(Static(self._title, classes="title"), self.listed)
 
     def action_move(self, action: str) -> None:
         """Move as the arrows do."""

@@ -233,10 +233,8 @@ class RunDialog(Modal[StartRun | None]):
                 yield self._presets
                 yield VerticalScroll(*self._filled_in(self._shown), id="form", can_focus=False)
             yield self._outcome
-            with Horizontal(classes="choices"):
-                yield Choice("^r", "run")
-                yield Choice("^y", "copy command")
-                yield Choice("esc", "cancel")
+            ways = Choice("^r", "run"), Choice("^y", "copy command"), Choice("esc", "cancel")
+            yield Horizontal(*ways, classes="choices")
 
     def on_mount(self) -> None:
         """Show what the form comes to."""

@@ -77,9 +77,7 @@ class FleetView(Listing[Row]):
 
     def compose(self) -> ComposeResult:
         """Lay out the table and the cells, one of them in sight; the pane below, and the rail."""
-        with Vertical(id="main"):
-            yield from (self.table, self.heat, self.below)
-        yield self.rail
+        yield from (Vertical(self.table, self.heat, self.below, id="main"), self.rail)
 
     def on_mount(self) -> None:
         """Begin with what was chosen in an earlier session."""

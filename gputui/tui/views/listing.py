@@ -59,7 +59,8 @@ class Listing(View, Generic[T]):
     def __init__(self) -> None:
         super().__init__()
         self.table = Table()
-        self._about, self._text = VerticalScroll(id="about", can_focus=True), Pane()
+        self._text = Pane()
+        self._about = VerticalScroll(self._text, id="about", can_focus=True)
         self._values: dict[str, T] = {}
         self._total = 0
         self.marked: set[str] = set()
@@ -105,9 +106,7 @@ class Listing(View, Generic[T]):
 
     def compose(self) -> ComposeResult:
         """Lay out the table, and the details of the value under the cursor."""
-        yield self.table
-        with self._about:
-            yield self._text
+        yield from (self.table, self._about)
 
     def show(self, watched: Watched) -> None:
         """Draw the values that match, in their order."""
