@@ -169,15 +169,17 @@ class AlarmWatch:
         """Record what is an alarm since the last look, and what no longer is."""
         slots = {slot.key: slot for slot in slots_of(snapshot)}
         self._alarms.look(snapshot, slots.values())
-        raised = {(alarm.subject, alarm.kind) for alarm in self._alarms}
+        raised = {
+            (alarm.subject, alarm.kind)
+            for alarm in self._alarms
+            if alarm.kind not in RECORDED_ELSEWHERE
+        }
         for subject, kind in sorted(raised - self._recorded):
-            if kind not in RECORDED_ELSEWHERE:
-                severity = Severity.ERROR if kind in SERIOUS else Severity.WARNING
-                text = described(kind, slots.get(subject))
-                self._tell(severity, subject, "alarm", text, kind)
+            severity = Severity.ERROR if kind in SERIOUS else Severity.WARNING
+            text = described(kind, slots.get(subject))
+            self._tell(severity, subject, "alarm", text, kind)
         for subject, kind in sorted(self._recorded - raised):
-            if kind not in RECORDED_ELSEWHERE:
-                self._tell(Severity.INFO, subject, "recovered", f"no longer: {kind}", kind)
+            self._tell(Severity.INFO, subject, "recovered", f"no longer: {kind}", kind)
         self._recorded = raised
 
 
