@@ -83,12 +83,11 @@ class Notices:
     async def _send_all(self) -> None:
         while True:
             notice = await self._waiting.get()
-            failed = ""
             for after_s in TRIES_AFTER_S:
                 await asyncio.sleep(after_s)
                 if not (failed := await deliver(self._target, notice, TRY_S)):
                     break
-            if failed:
+            else:
                 self._tell(Severity.WARNING, "cluster", "notice failed", failed)
             self._waiting.task_done()
 
