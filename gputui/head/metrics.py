@@ -152,9 +152,8 @@ class MetricsServer:
         with contextlib.suppress(*ends), contextlib.closing(writer):
             async with asyncio.timeout(REQUEST_S):
                 request = await reader.readuntil(b"\r\n\r\n")
-            method, path = (*request.split(b" ", 2), b"", b"")[:2]
-            found = method == b"GET" and path.partition(b"?")[0] == b"/metrics"
-            found = found and OWN_HOST.search(request) is not None
+            asks = request.startswith((b"GET /metrics ", b"GET /metrics?"))
+            found = asks and OWN_HOST.search(request) is not None
             body = self._text().encode() if found else b"GET /metrics\n"
             writer.write(
                 f"HTTP/1.1 {'200 OK' if found else '404 Not Found'}\r\n"
