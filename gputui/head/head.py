@@ -373,11 +373,9 @@ class Head:
         """Return the newest snapshot as text."""
         snapshot = self.view.newest or self.view.take()
         runs = self.fleet.programs.gpus
-        on_dask = [each for each in snapshot.runs if not each.state.ended]
-        on_dask = [each for each in on_dask if not is_program(each.preset)]
+        on_dask = [r for r in snapshot.runs if not (r.state.ended or is_program(r.preset))]
         if len(on_dask) == 1:  # of several, nobody knows which task is whose
-            uuids = (worker.device_uuid for worker in snapshot.workers)
-            runs |= {uuid: on_dask[0].id for uuid in uuids if uuid is not None}
+            runs |= {w.device_uuid: on_dask[0].id for w in snapshot.workers if w.device_uuid}
         return exposition(snapshot, runs)
 
     def _failing(self, what: str, error: Exception) -> None:
