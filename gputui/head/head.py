@@ -97,15 +97,15 @@ class Head:
         self.started_at = time.time()
         self.kept = False
         """Whether it outlives its last screen also without workers."""
-        hosts = parse_hosts(config.hosts_text, config.hosts_source or "hosts", members)
-        self.local_only = all(host.is_local for host in hosts)
-        self.any_local = any(host.is_local for host in hosts)
-        self._hosts = hosts
-        self.name = config.name
-        self._name_lock: NameLock | None = None
-        if not simulated:
-            self._name_lock = NameLock(config.name, config.cluster_id, numbered=config.numbered)
-            self.name = self._name_lock.name
+        self._hosts = parse_hosts(config.hosts_text, config.hosts_source or "hosts", members)
+        self.local_only = all(host.is_local for host in self._hosts)
+        self.any_local = any(host.is_local for host in self._hosts)
+        self._name_lock = (
+            None
+            if simulated
+            else NameLock(config.name, config.cluster_id, numbered=config.numbered)
+        )
+        self.name = self._name_lock.name if self._name_lock else config.name
         self.server = FrontendServer(
             runtime_folder() / f"{self.cluster_id}.sock",
             attached=self.attached,
