@@ -214,14 +214,12 @@ def _lacking(head: Head, request: Scale, wanted: Desired) -> str:
 
 def _previewed(head: Head, request: int, changes: Changes, more: str) -> Previewed:
     results, held_bytes = head.fleet.worker_table.held(changes.stops)
-    words = ""
-    if changes.stops:
-        words = "they hold nothing"
-        if results:
-            held = f"{many(results, 'result')} ({size(held_bytes)})"
-            words = f"moved to other workers first: {held}"
+    held = "they hold nothing"
+    if results:
+        held = f"moved to other workers first: {many(results, 'result')} ({size(held_bytes)})"
+    words = filter(None, (more, held if changes.stops else ""))
     starts = tuple(spec.name for spec in changes.starts)
-    return Previewed(request, starts, changes.stops, "; ".join(filter(None, (more, words))))
+    return Previewed(request, starts, changes.stops, "; ".join(words))
 
 
 def _host_names(head: Head) -> set[str]:
