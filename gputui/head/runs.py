@@ -118,9 +118,18 @@ class Runs:
         id = new_run_id(request.preset)
         child = self._children[id] = self._start_child(request, id)
         self._tasks.start(self._attend(id, child), f"attending to run {id}")
-        starting = RunState.STARTING, time.time()
-        told = RunStatus(id, request.preset, request.parameters, *starting, user=user)
-        self._put(replace(told, cwd=request.cwd, backend=request.backend))
+        self._put(
+            RunStatus(
+                id,
+                request.preset,
+                request.parameters,
+                RunState.STARTING,
+                time.time(),
+                user=user,
+                cwd=request.cwd,
+                backend=request.backend,
+            )
+        )
         return id
 
     async def cancel(self, id: str) -> None:
