@@ -120,8 +120,9 @@ def described(preset: Preset, name: str) -> str:
 
 def _hanging(left: str, width: int, right: str) -> str:
     """Return a text wrapped with a hanging indent after `left`."""
-    first = f"{left:<{width}}".ljust(width + 2)
-    return textwrap.fill(right, WIDTH, initial_indent=first, subsequent_indent=" " * (width + 2))
+    return textwrap.fill(
+        right, WIDTH, initial_indent=left.ljust(width + 2), subsequent_indent=" " * (width + 2)
+    )
 
 
 def _written(value: object) -> str:
@@ -220,7 +221,6 @@ def facts(record: RunRecord) -> dict[str, Any]:
     kept, failure = record.result, record.failure
     said = [failure.worker, *failure.worker_log[-SAID_LINES:]] if failure else []
     stages = [f"{stage} {elapsed_s:.1f} s" for stage, elapsed_s in record.timings.items()]
-    started = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.started_at))
     return {
         "run": record.id,
         "preset": record.preset,
@@ -234,7 +234,7 @@ def facts(record: RunRecord) -> dict[str, Any]:
         "failed hosts": ", ".join(each.get("host", "") for each in kept.get("failed_hosts", ())),
         "workers": ", ".join(record.workers),
         "backend": kept.get("backend", record.backend),
-        "started": started,
+        "started": time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.started_at)),
         "took": _took(record) + (f": {', '.join(stages)}" if stages else ""),
         "restarts": str(record.restarts or ""),
         "versions": _pairs({"gputui": record.version} | kept.get("versions", {}), " "),
