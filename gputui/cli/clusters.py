@@ -344,7 +344,7 @@ async def down(name: str | None, everything: bool) -> None:
         except (OtherVersionError, TimeoutError):
             await stop_by_signal(cluster)
 
-    found = running_clusters() if everything else (chosen_cluster(name),)
+    found = running_clusters() if everything else (chosen(running_clusters(), name),)
     await asyncio.gather(*map(stop, found))
     if not found:
         print(NONE_RUNS, file=sys.stderr)
@@ -366,11 +366,6 @@ async def _stopped(opening: Awaitable[HeadConnection]) -> str:
         return connection.attached.name
 
 
-def chosen_cluster(name: str | None) -> ConnectionFile:
-    """Return the cluster that is meant, the only one without a name; raises UsageError."""
-    return chosen(running_clusters(), name)
-
-
 def connecting(name: str | None) -> Callable[..., Awaitable[HeadConnection]]:
     """Return the function that attaches to the cluster that is meant; raises UsageError.
 
@@ -378,7 +373,7 @@ def connecting(name: str | None) -> Callable[..., Awaitable[HeadConnection]]:
     """
     if (remote := remote_head(name)) is not None:
         return remote.open
-    cluster = chosen_cluster(name)
+    cluster = chosen(running_clusters(), name)
 
     async def attach(**given: Any) -> HeadConnection:
         opening = HeadConnection.open(cluster.socket, **given)

@@ -74,17 +74,17 @@ async def opened_demo(shape: tuple[int, int], seed: int) -> Any:
 
 def show_running(name: str | None, options: Mapping[str, Any]) -> int:
     """Show a running cluster; raises UsageError when none runs, or several do."""
-    from gputui.cli.clusters import chosen_cluster, remote_head
+    from gputui.cli.clusters import remote_head
     from gputui.client.head_connection import HeadConnection
-    from gputui.protocol.connection_file import find_cluster
+    from gputui.protocol.connection_file import chosen, find_cluster, running_clusters
 
     if (remote := remote_head(name)) is not None:
         return show(partial(remote.open, frontend="screen", snapshots=True), options, login=remote)
-    chosen = chosen_cluster(name)
+    meant = chosen(running_clusters(), name)
 
     async def open_connection() -> Any:
         # Another terminal may have started it again.
-        socket = (find_cluster(chosen.name) or chosen).socket
+        socket = (find_cluster(meant.name) or meant).socket
         return await HeadConnection.open(socket, frontend="screen", snapshots=True)
 
     return show(open_connection, options)

@@ -22,13 +22,13 @@ from typing import Any
 
 import msgspec
 
-from gputui.cli.clusters import chosen_cluster, connecting, remote_head
+from gputui.cli.clusters import connecting, remote_head
 from gputui.client.head_connection import HeadConnection
 from gputui.model.examination import ExaminedScheduler
 from gputui.model.plain_text import safe
 from gputui.model.verdicts import ANSWER_S, Evidence, Verdict, as_lines, verdicts
 from gputui.process.procfs import process_stat
-from gputui.protocol.connection_file import ConnectionFile
+from gputui.protocol.connection_file import ConnectionFile, chosen, running_clusters
 from gputui.protocol.frontend import (
     EventHappened,
     Examine,
@@ -71,7 +71,7 @@ async def why(name: str | None, as_json: bool, bundle: str | None) -> None:
     """Print why a cluster is stuck, the likeliest cause first."""
     file = output_file("--bundle", bundle) if bundle else None
     opening, heard = connecting(name), list[ToFrontend]()
-    cluster = None if remote_head(name) else chosen_cluster(name)
+    cluster = None if remote_head(name) else chosen(running_clusters(), name)
     examined: Examined | None = None
     try:
         async with asyncio.timeout(ANSWER_S if cluster else None) as bound:
