@@ -388,11 +388,7 @@ class RunningCluster(Cluster):  # type: ignore[misc]
             answered = self._answered(self._head.request(request))
             self._rescaling = self._tasks.start(answered, "asking")
             return self._rescaling
-
-        async def asked() -> str:
-            return await self._answered(self._head.request(request))
-
-        return self.sync(asked)
+        return self.sync(lambda: self._answered(self._head.request(request)))
 
     async def _answered(self, reply: "asyncio.Future[Done]") -> str:
         answer = await reply
