@@ -199,12 +199,10 @@ class WorkerComm(TLS):  # type: ignore[misc]
         if not isinstance(data, dict) or not any(isinstance(v, Lent) for v in data.values()):
             return msg
         try:
-            taken = await asyncio.wrap_future(_threads.submit(_put_together, data))
+            return {**msg, "data": await asyncio.wrap_future(_threads.submit(_put_together, data))}
         except Exception as error:
             say_once(f"values come as bytes: {type(error).__name__}: {error}")
             again = AsBytes(maps_device=not isinstance(error, NoMappingError))
-        else:
-            return {**msg, "data": taken}
         await super().write(Serialize(again))
         return _counted(await super().read(deserializers))
 
