@@ -126,18 +126,17 @@ def _conditions(snapshot: Snapshot, slots: Iterable[Slot]) -> Iterator[tuple[str
     came_up = snapshot.state is ClusterState.RUNNING
     if came_up and snapshot.scheduler.state in (SchedulerState.LOST, SchedulerState.STARTING):
         yield "scheduler", AlarmKind.SCHEDULER_LOST
-    silent = dict.fromkeys(host.name for host in snapshot.hosts if host.state in AWAY)
-    for name in silent:
-        yield name, AlarmKind.SILENT
     for host in snapshot.hosts:
-        if host.state is HostState.FAILED:
+        if host.state in AWAY:
+            yield host.name, AlarmKind.SILENT
+        elif host.state is HostState.FAILED:
             yield host.name, AlarmKind.FAILED
     if without_workers(snapshot):
         yield "cluster", AlarmKind.NO_WORKERS
     queued = snapshot.scheduler.queued > 0
     watching = snapshot.state is ClusterState.WATCHING
     for slot in slots:
-        if slot.host.name in silent:
+        if slot.host_silent:
             continue
         if slot.state in _OF_STATE:
             yield slot.key, _OF_STATE[slot.state]
