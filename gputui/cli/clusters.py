@@ -244,11 +244,10 @@ def table(rows: list[dict[str, Any]]) -> list[str]:
     for row in rows:
         since = time.strftime("%Y-%m-%d %H:%M", time.localtime(row["started"]))
         problem = f"  ({row['problem']})" if row["problem"] else ""
-        numbers = row["workers"], row["hosts"]
-        counts = [MISSING if number is None else f"{number:,}" for number in numbers]
-        watching = row["state"] == ClusterState.WATCHING
-        what = ", ".join(row["runs"]) or "watching"
-        address = f"{what}, no workers" if watching else row["address"]
+        counts = [MISSING if row[key] is None else f"{row[key]:,}" for key in ("workers", "hosts")]
+        address = row["address"]
+        if row["state"] == ClusterState.WATCHING:
+            address = f"{', '.join(row['runs']) or 'watching'}, no workers"
         lines.append([row["name"], *counts, since, address + problem])
     return aligned(lines, right=(1, 2))
 
