@@ -156,12 +156,12 @@ async def detach_program(request: "RunRequest", options: Mapping[str, Any]) -> i
         connection = await connecting(name)(frontend="command", snapshots=True)
     else:
         hosts = options.get("read") or read_hosts("-")
-        configuration = head_configuration(hosts, options, stays=True)
-        head = spawn_head(configuration, options["head"])
+        head = spawn_head(head_configuration(hosts, options, stays=True), options["head"])
         connection = await connected(head, frontend="command")
     async with connection:
-        typed = as_typed(request.parameters)
-        done = await connection.request(StartRun(0, request.name, typed, cwd=str(Path.cwd())))
+        done = await connection.request(
+            StartRun(0, request.name, as_typed(request.parameters), cwd=str(Path.cwd()))
+        )
         try:
             run = await _begun(connection, done.text)
         except asyncio.CancelledError:
@@ -203,8 +203,7 @@ async def _up_there(login: str, hosts: HostsInput, options: Mapping[str, Any], g
 
     head = RemoteHead(login, "", ask_here)
     there = {**options, "name": options["name"] or hosts.name, "hosts": None}
-    given = {key.replace("_", "-"): value for key, value in there.items() if value is not None}
-    words = [f"--{key}={value}" for key, value in given.items()]
+    words = [f"--{k.replace('_', '-')}={v}" for k, v in there.items() if v is not None]
     try:
         answer = await head.start(words, hosts.text, gputui)
     finally:
