@@ -127,8 +127,9 @@ def _preset(options: dict[str, Any]) -> "Prepared":
 
     from gputui.runs.preset_run import run_preset
 
-    request = _request(options, parameters.values)
-    return partial(run_preset, parameters, output, request, open_cluster)
+    return partial(
+        run_preset, parameters, output, _request(options, parameters.values), open_cluster
+    )
 
 
 def _drawn(figure: Any) -> str:
@@ -150,8 +151,9 @@ def _script(arguments: tuple[str, ...], options: dict[str, Any]) -> "Prepared":
 
     from gputui.runs.script_run import run_script
 
-    request = _request(options, {"arguments": list(arguments)})
-    return partial(run_script, path, arguments, request, open_cluster)
+    return partial(
+        run_script, path, arguments, _request(options, {"arguments": list(arguments)}), open_cluster
+    )
 
 
 def _program(
@@ -226,12 +228,11 @@ def _program(
 def _request(options: dict[str, Any], parameters: Mapping[str, Any]) -> "RunRequest":
     from gputui.runs.run import RunRequest
 
-    running = f"cluster {options['attach']}" if options["attach"] else ""
     return RunRequest(
         name=options["preset"],
         parameters=parameters,
         backend=options["backend"],
-        hosts=running or options["hosts"] or "",
+        hosts=f"cluster {options['attach']}" if options["attach"] else options["hosts"] or "",
         workers=0 if options["is_program"] else options["workers"],
         min_workers=0 if options["is_program"] else options["min_workers"],
         as_json=options["as_json"],
