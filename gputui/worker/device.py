@@ -80,8 +80,7 @@ class Device:
 
         self.memory.settle, make_room = driver.synchronize, self.memory.make_room
         _, total = cupy.cuda.Device().mem_info
-        share = POOL_SHARE * self._order.spec.device_share
-        limit = int(total * share) // ALIGNMENT * ALIGNMENT
+        limit = int(POOL_SHARE * self._order.spec.device_share * total) // ALIGNMENT * ALIGNMENT
         try:
             allocator = use_rmm(limit, total, make_room, self._pool_size, self._stream_ordered)
             cupy.cuda.set_allocator(allocator)
