@@ -110,8 +110,7 @@ def slots_of(snapshot: Snapshot) -> list[Slot]:
             key = f"{host.name}:{device.short_name}"
             slots.append(Slot(key, host, device, workers, _state(host, device, workers)))
         for worker in _without_device(on_device):
-            state = _state(host, None, (worker,))
-            slots.append(Slot(worker.name, host, None, (worker,), state))
+            slots.append(Slot(worker.name, host, None, (worker,), _state(host, None, (worker,))))
     return slots
 
 
