@@ -6,7 +6,7 @@ Hatch runs this; it is not in the wheel. `python -m gputui.cli.manual` prints th
 import re
 import sys
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
@@ -18,15 +18,14 @@ class ManualHook(BuildHookInterface[Any]):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Write the page into a folder that is removed after the build."""
         sys.path.insert(0, self.root)
-        self.folder = Path(mkdtemp())
-        path = self.folder / "gputui.1"
+        self.folder = TemporaryDirectory()
+        path = Path(self.folder.name, "gputui.1")
         path.write_text(page(), encoding="utf-8")
         build_data["shared_data"][str(path)] = "share/man/man1/gputui.1"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """Remove the folder."""
-        (self.folder / "gputui.1").unlink()
-        self.folder.rmdir()
+        self.folder.cleanup()
 
 
 def page() -> str:
