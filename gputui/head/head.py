@@ -93,7 +93,6 @@ class Head:
         """
         self.config = config
         self.simulated = simulated
-        self.cluster_id = config.cluster_id
         self.started_at = time.time()
         self.kept = False
         """Whether it outlives its last screen also without workers."""
@@ -107,7 +106,7 @@ class Head:
         )
         self.name = self._name_lock.name if self._name_lock else config.name
         self.server = FrontendServer(
-            runtime_folder() / f"{self.cluster_id}.sock",
+            runtime_folder() / f"{config.cluster_id}.sock",
             attached=self.attached,
             settled=self._settled,
             left=self._left,
@@ -119,7 +118,7 @@ class Head:
         )
         self.questions = Questions(self.server.broadcast, self._someone_there)
         self.runs = Runs(
-            partial(run, self.name, self.cluster_id), self.event_log, self.fleet_changed
+            partial(run, self.name, config.cluster_id), self.event_log, self.fleet_changed
         )
         self.scheduler = SchedulerProcess(
             config,
@@ -269,7 +268,7 @@ class Head:
             packages = installed(names=OF_ONE_VERSION)
         return Attached(
             name=self.name,
-            cluster_id=self.cluster_id,
+            cluster_id=self.config.cluster_id,
             pid=os.getpid(),
             address=self.scheduler.address,
             credentials=self._credentials,
@@ -294,7 +293,7 @@ class Head:
         self._name_lock.publish(
             ConnectionFile(
                 name=self.name,
-                cluster_id=self.cluster_id,
+                cluster_id=self.config.cluster_id,
                 pid=os.getpid(),
                 socket=str(self.server.path),
                 started_at=self.started_at,
