@@ -38,8 +38,7 @@ def prepare_screen(given: Mapping[str, str], options: Mapping[str, Any]) -> Call
         return partial(show_running, options["attach"], look)
     starting = {name: options[name] for name in ("hosts", "name", *AT_START)}
     hosts = read_hosts(options["hosts"])
-    starting["wanted"] = wanted_gpus(hosts, options)
-    return partial(show_started, hosts, look | starting)
+    return partial(show_started, hosts, look | starting | {"wanted": wanted_gpus(hosts, options)})
 
 
 def attach(name: str | None, **options: Any) -> int:
