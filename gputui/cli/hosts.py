@@ -295,8 +295,7 @@ async def claim(
     )
     hold_s = None if span is None else parse_span(span)
     text = note or (f"process {pid}" if pid else "")
-    memory_bytes, wait_s = parse_size("--memory-free", memory_free), parse_span(wait or "0")
-    wanted = Wanted(gpus or 1, 0, memory_bytes, wait_s)
+    wanted = Wanted(gpus or 1, 0, parse_size("--memory-free", memory_free), parse_span(wait or "0"))
 
     def shown() -> Note:
         now = time.time()
