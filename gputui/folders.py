@@ -33,9 +33,9 @@ def runtime_folder() -> Path:
     Where others hold the usual names, it is `/tmp/gputui-UID-…`, made once and found again. Raises
     FolderError where there is no usable one.
     """
-    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    runtime = Path(os.environ.get("XDG_RUNTIME_DIR", ""))
     short = Path("/tmp") / _temporary().name
-    usual = [Path(runtime, "gputui")] * bool(runtime) + [_temporary(), short]
+    usual = [runtime / "gputui"] * runtime.is_absolute() + [_temporary(), short]
     problems = []
     for path in (*usual, *_replacements(short)):
         try:
@@ -59,13 +59,12 @@ def cache_folders() -> tuple[Path, ...]:
 
     `fleet/deploy/loader.py`, which runs on a host before anything of gputui is there, has the same.
     """
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-    return cache / "gputui", _temporary()
+    return _base("XDG_CACHE_HOME", "~/.cache") / "gputui", _temporary()
 
 
 def state_folder() -> Path:
     """Return the folder of records, logs and a person's choices: $XDG_STATE_HOME/gputui."""
-    return Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "gputui"
+    return _base("XDG_STATE_HOME", "~/.local/state") / "gputui"
 
 
 def runs_dir() -> Path:
@@ -184,6 +183,15 @@ def write_whole(path: Path, data: bytes) -> None:
     except OSError:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def _base(variable: str, usual: str) -> Path:
+    """Return a base folder of this user; one that is not absolute counts for nothing.
+
+    Source: XDG Base Directory Specification.
+    """
+    named = Path(os.environ.get(variable, ""))
+    return named if named.is_absolute() else Path(usual).expanduser()
 
 
 def _temporary() -> Path:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from gputui import folders
+from gputui.fleet.deploy import loader
 
 
 @pytest.fixture
@@ -132,3 +133,16 @@ def test_a_folder_is_removed_with_what_its_owner_made_read_only(open_folder: Pat
     subprocess.run([sys.executable, "-c", code, own, kept], check=True)
     assert not own.exists()
     assert kept.is_dir() and kept.stat().st_mode & 0o777 == 0o755
+
+
+def test_a_base_folder_that_is_not_absolute_counts_for_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR"):
+        monkeypatch.setenv(name, "here")
+    usual = tmp_path / "home"
+    assert folders.state_folder() == usual / ".local/state/gputui"
+    assert folders.cache_folders()[0] == loader.folders()[0] == usual / ".cache/gputui"
+    assert folders.runtime_folder().is_absolute() and not Path("here").exists()

@@ -149,6 +149,7 @@ async def detach_program(request: "RunRequest", options: Mapping[str, Any]) -> i
     It runs then, or waits in line; returns its exit code where it has ended at once, else 0. Raises
     GputuiError where it was refused. A new head ends some time after the program.
     """
+    from gputui.folders import runs_dir
     from gputui.runs.records import as_typed
 
     name, head = options["attach"], None
@@ -178,6 +179,9 @@ async def detach_program(request: "RunRequest", options: Mapping[str, Any]) -> i
             head.keep()
     name = name or connection.attached.name
     print(safe(done.text))
+    if head and not (runs_dir() / done.text).is_dir():
+        text = f"gputui: this run is not recorded: {runs_dir()} cannot be written"
+        print(safe(text), file=sys.stderr)
     if not run.state.ended and run.stage != RUNS:
         print(safe(f"gputui: it waits: {run.stage}"), file=sys.stderr)
     print(safe(f"gputui attach {quote(name)}; gputui down {quote(name)}"), file=sys.stderr)

@@ -176,6 +176,13 @@ def test_a_detached_program_that_ends_at_once_gives_its_exit_code(
     assert done.returncode == status and said in done.stderr
 
 
+def test_a_detached_program_that_is_not_recorded_says_so(gputui: Command) -> None:
+    (gputui.folder / "state/gputui").mkdir(parents=True, exist_ok=True)
+    (gputui.folder / "state/gputui/runs").write_text("a file in the place of the folder\n")
+    done = gputui.ok("localhost gpus=none", "--exec", "--detach", "--", "sleep", "2")
+    assert "gputui: this run is not recorded: " in done.stderr
+
+
 def test_a_detached_program_that_gets_no_gpu_says_so(gputui: Command) -> None:
     holding(gputui, "-n", "4")
     done = gputui("--exec", "--detach", "--", "sleep", "60")

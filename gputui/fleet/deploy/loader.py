@@ -184,9 +184,9 @@ def sweep(folder: Path) -> None:
 
 def folders() -> "list[Path]":
     """Return the folders for the pack, the user's cache first."""
-    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    temporary = os.environ.get("TMPDIR") or "/tmp"
-    return [Path(cache).expanduser() / "gputui", Path(temporary) / f"gputui-{os.getuid()}"]
+    named, temporary = os.environ.get("XDG_CACHE_HOME", ""), os.environ.get("TMPDIR") or "/tmp"
+    cache = Path(named if named.startswith("/") else "~/.cache").expanduser()
+    return [cache / "gputui", Path(temporary) / f"gputui-{os.getuid()}"]
 
 
 def digest(data: bytes) -> str:
