@@ -31,6 +31,13 @@ END_S = 5.0
 Found = TypeVar("Found")
 
 
+def environment() -> dict[str, str]:
+    """Return this process's environment; pytest changes it while other threads start commands."""
+    while True:
+        with contextlib.suppress(KeyError, RuntimeError):
+            return dict(os.environ)
+
+
 @dataclass
 class Command:
     """Runs `gputui` with folders of its own, and finds what it left running."""
@@ -54,7 +61,7 @@ class Command:
     def start_other(self, *words: str, **more: Any) -> "subprocess.Popen[str]":
         """Start another command with this one's folders; `env` is added to its environment."""
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        env = {**os.environ, **self.env, **more.pop("env", {})}
+        env = {**environment(), **self.env, **more.pop("env", {})}
         process = subprocess.Popen(
             words,
             text=True,
