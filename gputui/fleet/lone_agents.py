@@ -18,6 +18,7 @@ from gputui.model.hosts import Host
 from gputui.model.snapshot import AWAY, HostState
 from gputui.process import IS_LINUX
 from gputui.process.background import Background
+from gputui.process.lifetime import raise_file_limit
 
 
 @contextlib.asynccontextmanager
@@ -36,6 +37,7 @@ async def lone_agents(
     agents end with the block, those that are asked `once` as soon as they have answered. Raises
     UsageError for this machine where it is a Mac.
     """
+    raise_file_limit()
     hosts = tuple(hosts)
     if not IS_LINUX and any(host.is_local for host in hosts):
         raise UsageError("localhost is no host here: its agent needs Linux; name other machines")

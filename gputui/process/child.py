@@ -190,24 +190,16 @@ async def run(command: Sequence[str], bound_s: float | None = None) -> Ended:
     """Run a command to its end; raises OSError if it cannot start. It is killed after `bound_s` and
     on cancellation.
     """
-    with _in_memory() as output, _in_memory() as errors:
-        child = Child(command, stdout=output, stderr=errors, own_session=True)
+    in_memory = hasattr(os, "memfd_create")  # not on a Mac
+    with os.fdopen(os.memfd_create("output"), "rb") if in_memory else TemporaryFile() as output:
+        child = Child(command, stdout=output, own_session=True)
         try:
             status = await child.wait(bound_s)
         finally:
             await child.end(0, ask=None)
-        for file in (output, errors):
-            file.seek(0)
-        lines = errors.read()[-READ_BYTES:].decode("utf-8", "replace").splitlines()
+        output.seek(0)
         said = output.read().decode("utf-8", "surrogateescape")
-        return Ended(status, said, (*map(str.rstrip, lines[-LOG_LINES:]),))
-
-
-def _in_memory() -> IO[bytes]:
-    """Return a file without a name: a pipe would have to be read meanwhile."""
-    if hasattr(os, "memfd_create"):  # not on a Mac
-        return os.fdopen(os.memfd_create("output"), "rb")
-    return TemporaryFile()
+        return Ended(status, said, child.last_log_lines)
 
 
 class PipeLines:

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -26,8 +27,10 @@ from gputui.fleet.deploy.bootstrap import (
 from gputui.fleet.deploy.remote import Pack
 from gputui.fleet.deploy.start_agent import AgentOpener
 from gputui.fleet.doctor import diagnose
+from gputui.fleet.lone_agents import lone_agents
 from gputui.fleet.stages import FleetSettings
 from gputui.model.hosts import Host
+from gputui.process.lifetime import OPEN_FILES
 from tests.fleet.conftest import nobody, own_sshd
 from tests.sshd import AsyncsshServer, SshHosts
 
@@ -349,3 +352,13 @@ async def test_a_home_without_room_is_the_reason_and_no_missing_package(
     finally:
         subprocess.run(["umount", "--lazy", home], check=True)
     assert reason in outcome.reason and hint in outcome.hint, (outcome.reason, outcome.hint)
+
+
+async def test_the_soft_limit_of_open_files_bounds_no_hosts() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
+    try:
+        async with lone_agents([], FleetSettings("none"), nobody):
+            assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == min(before[1], OPEN_FILES)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
