@@ -10,11 +10,13 @@ A head that looks once is answered from here: it needs no agent.
 
 import contextlib
 import os
+import select
 import selectors
 import signal
 import socket
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -28,7 +30,7 @@ from gputui.process.lifetime import (
     dump_no_core,
     start_problem,
 )
-from gputui.protocol.agent import MARKER, Configure
+from gputui.protocol.agent import MARKER, AgentEnding, Configure, Facts
 from gputui.protocol.codec import decode, encode
 
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES = 2**16
 FIRST_LINE_BYTES = 2**20
+SHUTDOWN = b'"Shutdown"'
 TURN_S = 0.02
 DYING_S = 0.002
 """An agent that was killed gives up its connection first, and its lock a moment later."""
@@ -51,15 +54,16 @@ def relay() -> int:
     in_step = "SLURM_STEP_ID" in os.environ
     try:
         came = _read_first_line()
-        configure = decode(came.partition(b"\n")[0], Configure)
+        first, _, more = came.partition(b"\n")
+        configure = decode(first, Configure)
         if configure.once:
-            return _look(configure, out)
+            return 0 if SHUTDOWN in more else _look(configure, out)
         agent_socket = AgentSocket.of(configure.cluster_id, configure.host)
         agent, scratch = _agent_of(agent_socket, configure, out)
     except (ProtocolError, FolderError) as error:
         print(f"gputui agent: {error}", file=sys.stderr)
         return 1
-    except (OSError, RuntimeError) as error:
+    except OSError as error:
         print(f"gputui agent: it could not be started: {start_problem(error)}", file=sys.stderr)
         return 1
     if in_step:  # when this process ends, Slurm kills the agent, which is to end in order first
@@ -121,18 +125,33 @@ def _agent_of(
 def _look(configure: Configure, out: BinaryIO) -> int:
     """Say what there is on this host, without an agent; nothing is left when the head has it."""
     environ, watch = _watch(configure)
-    watch.start()
-    from gputui.agent.claims import open_claims
-    from gputui.agent.facts import gather_facts
+    head = threading.Thread(target=_end_with_head, args=(configure.lease_s,), daemon=True)
+    said: Facts | AgentEnding
+    try:
+        head.start()
+        watch.start()
+        from gputui.agent.claims import open_claims
+        from gputui.agent.facts import gather_facts
 
-    watch.claims, problem = open_claims(environ)
-    watch.processes.frontends = configure.frontends
-    scratch = Path(tempfile.gettempdir())
-    out.write(encode(gather_facts(watch, scratch=scratch, environ=environ, problem=problem)))
+        watch.claims, problem = open_claims(environ)
+        watch.processes.frontends = configure.frontends
+        scratch = Path(tempfile.gettempdir())
+        said = gather_facts(watch, scratch=scratch, environ=environ, problem=problem)
+    except Exception as error:
+        said = AgentEnding(f"describing this host failed: {start_problem(error)}", ())
+    out.write(encode(said))
     out.flush()
-    while (data := os.read(0, CHUNK_BYTES)) and b'"Shutdown"' not in data:
-        continue
-    return 0
+    if isinstance(said, Facts):
+        head.join()
+    return 1
+
+
+def _end_with_head(lease_s: float) -> None:
+    """End this process when its head says so, is gone, or says nothing for so long."""
+    while select.select([0], [], [], lease_s)[0] and (data := os.read(0, CHUNK_BYTES)):
+        if SHUTDOWN in data:
+            break
+    os._exit(0)
 
 
 def _watch(configure: Configure) -> "tuple[dict[str, str], DeviceWatch]":

@@ -61,6 +61,11 @@ class Driver:
 
     async def connect(self) -> Facts:
         """Start a relay and return the agent's facts."""
+        await self.begin()
+        return await self.wait_for(Facts)
+
+    async def begin(self) -> None:
+        """Start a relay and send the first message."""
         self.relay = await asyncio.create_subprocess_exec(
             *(*self.before, sys.executable, "-m", "gputui.agent", "relay"),
             stdin=asyncio.subprocess.PIPE,
@@ -71,7 +76,6 @@ class Driver:
         assert await self.relay.stdout.readline() == MARKER + b"\n"
         head = self.cluster_id, "host", self.lease_s, self.interval_s
         self.send(Configure(*head, env=(), cluster=self.cluster, once=self.once))
-        return await self.wait_for(Facts)
 
     def send(self, message: ToAgent) -> None:
         self.relay.stdin.write(encode(message))

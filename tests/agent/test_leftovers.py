@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from gputui.agent.agent_socket import AgentSocket
+from gputui.agent.facts import NVML_TIMEOUT_S
 from gputui.protocol.agent import (
+    AgentEnding,
     KeepLease,
     Ping,
     Pong,
@@ -79,6 +81,40 @@ async def test_a_host_that_is_looked_at_once_runs_no_agent(
         driver.send(Shutdown(0.0))
     async with asyncio.timeout(BOUND_S):
         assert await driver.relay.wait() == 0
+
+
+@pytest.mark.parametrize("hangs_up", [False, True])
+async def test_a_look_at_a_driver_that_hangs_ends_with_its_head(
+    nvml: Any, driver: Driver, hangs_up: bool
+) -> None:
+    nvml.set(gpus=2, hang=["nvmlInit"])
+    driver.once = True
+    await driver.begin()
+    if hangs_up:
+        driver.relay.stdin.close()
+    else:
+        driver.send(Shutdown(0.0))
+    async with asyncio.timeout(NVML_TIMEOUT_S / 2):
+        assert await driver.relay.wait() == 0
+
+
+async def test_a_look_ends_when_its_head_says_nothing_for_the_lease(driver: Driver) -> None:
+    driver.once, driver.lease_s = True, 1.0
+    await driver.connect()
+    async with asyncio.timeout(BOUND_S):
+        assert await driver.relay.wait() == 0
+
+
+async def test_a_look_that_fails_says_why(driver: Driver, tmp_path: Path) -> None:
+    broken = "import shutil\ndef fail(path):\n    raise OSError(5, 'no disk', path)\n"
+    (tmp_path / "sitecustomize.py").write_text(f"{broken}shutil.disk_usage = fail\n")
+    driver.env["PYTHONPATH"] = f"{tmp_path}{os.pathsep}{driver.env.get('PYTHONPATH', '')}"
+    driver.once = True
+    await driver.begin()
+    ending = await driver.wait_for(AgentEnding)
+    assert re.fullmatch("describing this host failed: .*: no disk", ending.reason)
+    async with asyncio.timeout(BOUND_S):
+        assert await driver.relay.wait() == 1
 
 
 @pytest.mark.slow
