@@ -1,6 +1,6 @@
 """Agents of hosts without a cluster.
 
-`doctor`, `who` and `claim` start them, and end them again.
+`doctor`, `claim` and `who --watch` start them, and end them again; `who` looks once, without one.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ async def lone_agents(
     """Start an agent on every host; yield the hosts once each is ready or has failed.
 
     With `port`, a host is ready once workers could run there that use a scheduler at that port. All
-    agents end with the block, those that are asked `once` as soon as they have answered. Raises
+    agents end with the block; with `once` a host answers without one, and is left at once. Raises
     UsageError for this machine where it is a Mac.
     """
     raise_file_limit()
