@@ -186,7 +186,7 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def _base(variable: str, usual: str) -> Path:
-    """Return a base folder of this user; one that is not absolute counts for nothing.
+    """Return a base folder of this user; a relative path is ignored.
 
     Source: XDG Base Directory Specification.
     """

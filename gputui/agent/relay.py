@@ -123,7 +123,7 @@ def _agent_of(
 
 
 def _look(configure: Configure, out: BinaryIO) -> int:
-    """Say what there is on this host, without an agent; nothing is left when the head has it."""
+    """Send this host's facts without an agent; ends with the head, and leaves nothing."""
     environ, watch = _watch(configure)
     head = threading.Thread(target=_end_with_head, args=(configure.lease_s,), daemon=True)
     said: Facts | AgentEnding
@@ -142,12 +142,12 @@ def _look(configure: Configure, out: BinaryIO) -> int:
     out.write(encode(said))
     out.flush()
     if isinstance(said, Facts):
-        head.join()
+        head.join()  # it ends this process
     return 1
 
 
 def _end_with_head(lease_s: float) -> None:
-    """End this process when its head says so, is gone, or says nothing for so long."""
+    """End this process when its head says so, is gone, or is silent for `lease_s`."""
     while select.select([0], [], [], lease_s)[0] and (data := os.read(0, CHUNK_BYTES)):
         if SHUTDOWN in data:
             break

@@ -41,7 +41,10 @@ THROTTLE_REASONS = {
 """Bits of nvmlClocksEventReasons that cost speed unasked; idling and the power cap do not."""
 
 PCI = Path("/sys/bus/pci/devices")
-"""The CPUs near a card are read here: NVML takes 10 ms of every start to say the same."""
+"""Has the CPUs near a card in `local_cpus`; NVML takes 10 ms of every start to say the same.
+
+Source: PCI/sysfs-pci in the kernel's documentation.
+"""
 
 IDLE_READINGS = 5
 """After so many in a row without work, its power is that of an idle card."""
@@ -311,11 +314,11 @@ class Gpu:
     def _cpus(self) -> frozenset[int]:
         """Return the CPUs near the GPU that this process may use, or all that it may use."""
         allowed = frozenset(os.sched_getaffinity(0))
-        with contextlib.suppress(AttributeError, OSError, ValueError):
-            pci = self._ask("nvmlDeviceGetPciInfo", self.handle)
+        if pci := self._ask("nvmlDeviceGetPciInfo", self.handle):
             folder = PCI / f"{pci.domain:04x}:{pci.bus:02x}:{pci.device:02x}.0"
-            near = int((folder / "local_cpus").read_text().replace(",", ""), 16)
-            return frozenset(cpu for cpu in allowed if near >> cpu & 1) or allowed
+            with contextlib.suppress(OSError, ValueError):  # a container may have no /sys
+                near = int((folder / "local_cpus").read_text().replace(",", ""), 16)
+                return frozenset(cpu for cpu in allowed if near >> cpu & 1) or allowed
         return allowed
 
     def _interconnect(self, others: "list[Gpu]") -> Interconnect:
