@@ -1,14 +1,10 @@
-"""The cost of `doctor` and of `who` against asyncssh that runs a command on the same hosts.
+"""The cost of `doctor` against asyncssh that runs `true` on the same hosts.
 
-    python -m tests.benchmarks.doctor [--hosts 100] [--repeats 3] [--who [--apart]]
-
-For `doctor` the command is `true`; for `who` it is nvidia-smi, or a script in its place where this
-machine has none.
+    python -m tests.benchmarks.doctor [--hosts 100] [--repeats 3]
 
 All hosts are loopback addresses of one sshd on this machine, or of a server of asyncssh for each
 core where there is no sshd. So this machine plays the hosts, too: wall time has their shells,
-interpreters and agents in it; CPU time is that of the client alone. With --apart every host answers
-as one did alone, and takes the time of that and no CPU of this machine: as machines of their own.
+interpreters and agents in it; CPU time is that of the client alone.
 """
 
 import argparse
@@ -18,15 +14,12 @@ import getpass
 import itertools
 import multiprocessing
 import os
-import shutil
 import signal
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import replace
-from functools import partial
 from multiprocessing.queues import Queue
 from pathlib import Path
 
@@ -34,11 +27,8 @@ import asyncssh
 
 from gputui.fleet.checks import Verdict
 from gputui.fleet.doctor import diagnose
-from gputui.fleet.lone_agents import lone_agents
 from gputui.fleet.stages import FleetSettings, Question
 from gputui.model.hosts import Host
-from gputui.model.snapshot import HostState
-from tests.benchmarks.recorded import player, recorder, slow_command
 from tests.sshd import SSHD, AsyncsshServer, SshHost, SshHosts, free_port, wait_for_ssh
 
 
@@ -47,40 +37,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--hosts", type=int, default=100)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--who", action="store_true")
-    parser.add_argument("--apart", action="store_true")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         ssh_hosts = SshHosts(Path(folder))
         ssh_hosts.make_keys()
         try:
             with serving(ssh_hosts) as ports:
-                ssh_hosts.describe(
-                    *(
-                        SshHost(f"host{each}", f"127.0.1.{each}", port, getpass.getuser())
-                        for each, port in zip(range(1, arguments.hosts + 1), ports, strict=False)
-                    )
-                )
-                if arguments.who:
-                    python, command = sys.executable, nvidia_smi(Path(folder))
-                    if arguments.apart:
-                        python, command = recorded(ssh_hosts, Path(folder), command)
-                    work = partial(look, python=python)
-                    measure(ssh_hosts, arguments.repeats, "who", work, command)
-                else:
-                    measure(ssh_hosts, arguments.repeats, "doctor", examine, "true")
+                ssh_hosts.describe(*loopback_hosts(arguments.hosts, ports))
+                measure(ssh_hosts, arguments.repeats)
         finally:
             ssh_hosts.stop()
 
 
-def nvidia_smi(folder: Path) -> str:
-    """Return nvidia-smi with the question that people ask it, or a script in its place."""
-    if shutil.which("nvidia-smi"):
-        return "nvidia-smi --query-gpu=index,name,utilization.gpu,memory.used --format=csv"
-    script = folder / "nvidia-smi"
-    script.write_text("#!/bin/sh\necho '0, NVIDIA H100, 0 %, 1 MiB, 81559 MiB'\n")
-    script.chmod(0o755)
-    return str(script)
+def loopback_hosts(count: int, ports: Iterator[int]) -> Iterator[SshHost]:
+    """Yield hosts at loopback addresses of their own, which this machine serves."""
+    for number, port in zip(range(1, count + 1), ports, strict=False):
+        yield SshHost(f"host{number}", f"127.0.1.{number}", port, getpass.getuser())
 
 
 @contextlib.contextmanager
@@ -114,26 +86,19 @@ def serve(folder: Path, ports: "Queue[int]") -> None:
     signal.pause()
 
 
-def measure(
-    hosts: SshHosts,
-    repeats: int,
-    ours: str,
-    work: Callable[[SshHosts], Awaitable[None]],
-    command: str,
-) -> None:
+def measure(hosts: SshHosts, repeats: int) -> None:
     """Run both in turn, and print how they compare."""
-    theirs = f"asyncssh {Path(command.partition(' ')[0]).name}"
-    took: dict[str, list[tuple[float, float]]] = {theirs: [], ours: []}
+    took: dict[str, list[tuple[float, float]]] = {"asyncssh true": [], "doctor": []}
     for _ in range(repeats):
-        took[theirs].append(timed(lambda: run_command(hosts, command)))
-        took[ours].append(timed(lambda: work(hosts)))
+        took["asyncssh true"].append(timed(lambda: run_true(hosts)))
+        took["doctor"].append(timed(lambda: examine(hosts)))
     for name, pairs in took.items():
         wall_s, cpu_s = (statistics.median(each) for each in zip(*pairs, strict=True))
         print(f"{name:20} {wall_s:6.2f} s, {1000 * cpu_s / len(hosts.hosts):4.0f} ms CPU a host")
-    pairs = zip(took[ours], took[theirs], strict=True)
+    pairs = zip(took["doctor"], took["asyncssh true"], strict=True)
     ratios = [(mine[0] / other[0], mine[1] / other[1]) for mine, other in pairs]
     wall, cpu = (statistics.median(each) for each in zip(*ratios, strict=True))
-    print(f"{ours} / {theirs}  {wall:6.2f} × wall, {cpu:.2f} × CPU, {len(hosts.hosts)} hosts")
+    print(f"doctor / asyncssh  {wall:6.2f} × wall, {cpu:.2f} × CPU, {len(hosts.hosts)} hosts")
 
 
 def timed(work: Callable[[], Awaitable[None]]) -> tuple[float, float]:
@@ -143,8 +108,8 @@ def timed(work: Callable[[], Awaitable[None]]) -> tuple[float, float]:
     return time.monotonic() - began, time.process_time() - began_cpu
 
 
-async def run_command(hosts: SshHosts, command: str) -> None:
-    """Log in to every host, and run a command."""
+async def run_true(hosts: SshHosts) -> None:
+    """Log in to every host, and run `true`."""
 
     async def one(host: SshHost) -> None:
         async with asyncssh.connect(
@@ -154,7 +119,7 @@ async def run_command(hosts: SshHosts, command: str) -> None:
             known_hosts=str(hosts.known_hosts),
             client_keys=[str(hosts.client_key)],
         ) as connection:
-            await connection.run(command, check=True)
+            await connection.run("true", check=True)
 
     await asyncio.gather(*map(one, hosts.hosts))
 
@@ -170,28 +135,6 @@ async def examine(hosts: SshHosts) -> None:
     found = await diagnose(named, settings, nobody)
     bad = [one for one in found if one.verdict is Verdict.BAD]
     assert not bad, bad[:3]
-
-
-def recorded(hosts: SshHosts, folder: Path, command: str) -> tuple[str, str]:
-    """Return stand-ins for Python and a command that answer as those did on one host alone."""
-    python = str(recorder(folder, sys.executable))
-    alone = replace(hosts, hosts=hosts.hosts[:1])
-    for _ in range(2):  # the first sends the agent
-        asyncio.run(look(alone, python))
-    return str(player(folder)), slow_command(folder, command)
-
-
-async def look(hosts: SshHosts, python: str) -> None:
-    """Have `who` look at every host; all must answer."""
-
-    async def nobody(question: Question) -> str | None:
-        return None
-
-    settings = FleetSettings("none", ssh_config=str(hosts.config), stage_timeout_s=120.0)
-    named = [Host(host.name, python=python) for host in hosts.hosts]
-    async with lone_agents(named, settings, nobody, once=True) as found:
-        bad = [one.status for one in found if one.state is not HostState.READY]
-        assert not bad, bad[:3]
 
 
 if __name__ == "__main__":
