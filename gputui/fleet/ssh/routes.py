@@ -6,6 +6,7 @@ its hint. Imported by `connector.py`, in a thread.
 """
 
 import asyncio
+import contextlib
 import errno
 import random
 import shlex
@@ -178,15 +179,18 @@ async def open_socket(configuration: SshConfiguration, stages: Stages) -> socket
 async def _resolve(name: str, port: int, family: int) -> list[AddressInfo]:
     """Return the addresses of a name; raises socket.gaierror, or UnicodeError for no DNS name.
 
-    In a thread of its own: names that no server answers for hold up neither other hosts, as
-    they would in asyncio's few threads, nor the end of this process.
+    A name in a thread of its own: one that no server answers for holds up neither other hosts, as
+    it would in asyncio's few threads, nor the end of this process.
     """
+    look_up = partial(socket.getaddrinfo, name, port, family, socket.SOCK_STREAM)
+    with contextlib.suppress(OSError, UnicodeError):  # a number: no server is asked
+        return list(look_up(flags=socket.AI_NUMERICHOST))
     resolved: Future[list[AddressInfo]] = Future()
     resolved.set_running_or_notify_cancel()
 
     def resolve() -> None:
         try:
-            resolved.set_result(list(socket.getaddrinfo(name, port, family, socket.SOCK_STREAM)))
+            resolved.set_result(list(look_up()))
         except (OSError, UnicodeError) as error:
             resolved.set_exception(error)
 
