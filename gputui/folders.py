@@ -117,14 +117,14 @@ def read_own_file(path: Path) -> bytes:
 
     Raises OSError for a link, and for a file that another user has or may write.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+    with open(path, "rb", opener=lambda path, _: os.open(path, flags)) as file:
+        status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.getuid():
             raise OSError(0, f"{path} is not a file of this user")
         if status.st_mode & 0o022:
             raise OSError(0, f"{path} may be written by others")
-        os.utime(descriptor)
+        os.utime(file.fileno())
         return file.read()
 
 

@@ -349,7 +349,8 @@ class Claims:
         """Return the object that a file of this user holds; empty where there is no such file."""
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
         with contextlib.suppress(OSError, ValueError, RecursionError):
-            with os.fdopen(os.open(self._folder / name, flags), "rb") as file:
+            path = self._folder / name
+            with open(path, "rb", opener=lambda path, _: os.open(path, flags)) as file:
                 status = os.fstat(file.fileno())
                 own = stat.S_ISREG(status.st_mode) and status.st_uid == uid
                 said = json.loads(file.read(MAX_NOTE_BYTES)) if own else None

@@ -388,6 +388,20 @@ def test_a_ticket_may_say_any_number(folder: Path, start: Start) -> None:
     assert [each.holder.note for each in Claims(folder).tickets()] == [Note()]
 
 
+def test_a_folder_in_the_place_of_a_ticket_or_a_note_takes_no_descriptor(
+    folder: Path, start: Start
+) -> None:
+    assert start(ALICE).claim(GPUS[:1], TEXT) == ()
+    (folder / "ticket-x").mkdir()
+    note = folder / f"{GPUS[0]}.{ALICE}.note"
+    note.unlink()
+    note.mkdir()
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    assert Claims(folder).seen(GPUS)[GPUS[0]].note == Note()
+    assert Claims(folder).tickets() == ()
+    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+
+
 def test_a_ticket_for_other_gpus_is_not_ahead(start: Start) -> None:
     alice, bob = start(ALICE), start(BOB)
     alice.wait_in_line(GPUS[:2], 1, TEXT)
