@@ -9,14 +9,14 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from gputui.agent.claims import Claims, open_claims
-from gputui.model.readings import Note
+from gputui.model.readings import Claim, Note
 from gputui.process import procfs
 from gputui.protocol.agent import (
     Claimed,
+    ClaimEnded,
     ClaimGpus,
     Configure,
     EndClaims,
-    ProcessEnded,
     ReleaseGpus,
     StandInLine,
 )
@@ -35,9 +35,9 @@ class HeldClaims:
         environ: Mapping[str, str],
         configure: Configure,
         idle_since: Mapping[str, float],
-        send: Callable[[ProcessEnded], None],
+        send: Callable[[ClaimEnded], None],
     ) -> None:
-        """Say by `send` that a process has ended; `idle_since` has the GPUs that do nothing."""
+        """Say by `send` that a claim has ended; `idle_since` has the GPUs that do nothing."""
         self.claims, self.problem = open_claims(environ)
         text = f"cluster {configure.cluster}" if configure.cluster else ""
         self._note = Note(text, until=configure.promised_until)
@@ -48,8 +48,8 @@ class HeldClaims:
         """GPUs that the head claimed, whether workers run there or not."""
         self.told: set[str] = set()
         """GPUs of which the head knows that somebody else has claimed them."""
-        self._ended = False
-        """Whether a process of these claims has ended, which a head may have missed."""
+        self._ended: ClaimEnded | None = None
+        """The end of a claim, which a head may have missed."""
 
     def carry_out(self, order: StandInLine | ClaimGpus | ReleaseGpus | EndClaims) -> Claimed:
         """Claim GPUs, release them or wait in line; return the outcome."""
@@ -103,7 +103,7 @@ class HeldClaims:
         asyncio.get_running_loop().remove_reader(descriptor)
         os.close(descriptor)
         self._release(claims, uuids)
-        self._ended = True
+        self._ended = ClaimEnded()
         self.tell()
 
     def close(self) -> None:
@@ -113,9 +113,9 @@ class HeldClaims:
             self.claims.leave_line()
 
     def tell(self) -> None:
-        """Say whether a process has ended, again to a head that has just connected."""
+        """Say that a claim has ended, again to a head that has just connected."""
         if self._ended:
-            self._send(ProcessEnded())
+            self._send(self._ended)
 
     def _release(self, claims: Claims, uuids: Collection[str]) -> None:
         asked = self._asked.intersection(uuids)
@@ -134,7 +134,8 @@ class HeldClaims:
         claims.release(claims.held - wanted)
         others = set[str]()
         for uuid in wanted - claims.held - {*lost}:
-            self._notes[uuid] = replace(self._note, since=time.time())
+            note = self._notes[uuid] if uuid in self._asked else self._note
+            self._notes[uuid] = replace(note, since=time.time())
             others.update(claims.claim([uuid], self._notes[uuid]))
         for uuid in claims.held:
             since = self._idle_since.get(uuid, math.inf)
@@ -142,9 +143,14 @@ class HeldClaims:
             if self._notes[uuid].idle_since != idle_since:
                 self._notes[uuid] = replace(self._notes[uuid], idle_since=idle_since)
                 claims.note(uuid, self._notes[uuid])
+        for uuid, claim in claims.seen(self._asked - claims.held).items():
+            if not self._ended:
+                self._ended = ClaimEnded(f"{uuid} is claimed by {_holder(claim)}")
+                self.tell()
         held = claims.seen(others - self.told)
         self.told |= held.keys()
-        return [
-            f"{uuid} has a worker, and is claimed by {claim.user or claim.note.text or 'others'}"
-            for uuid, claim in held.items()
-        ]
+        return [f"{uuid} is in use here, and claimed by {_holder(held[uuid])}" for uuid in held]
+
+
+def _holder(claim: Claim) -> str:
+    return claim.user or claim.note.text or "others"

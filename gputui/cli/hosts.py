@@ -323,12 +323,13 @@ async def claim(
         end = time.monotonic() + (math.inf if hold_s is None else hold_s)
         while (left_s := end - time.monotonic()) > 0:
             for each in held:
-                if not each.lasts:
-                    raise ClusterError(f"{each.host.name}: its agent ended; its GPUs are not held")
+                if each.host.over or not each.lasts:
+                    why = each.host.over or "its agent ended"
+                    raise ClusterError(f"{each.host.name}: {why}; its GPUs are not held")
             for host in up:
                 if host.lease_over and host.claims.taken:
                     raise ClusterError(f"{host.name}: {host.status.reason}; its GPUs are not held")
-            if pid and up[0].claims.over:
+            if up[0].claims.over is not None:
                 break
             await asyncio.sleep(min(1.0, left_s))
 

@@ -46,8 +46,8 @@ class HostClaims:
         """Why there are none; "" where there are some, or none are wanted."""
         self.lost = ""
         """Why the agent is gone; "" while it runs."""
-        self.over = False
-        """Whether the process has ended that GPUs were claimed for."""
+        self.over: str | None = None
+        """Who has what was claimed; "" where the process has ended that it was claimed for."""
         self.taken: dict[str, Held] = {}
         """UUID → who has it of this agent, or asks for it; readings show that a moment later."""
         self.line = asyncio.Lock()

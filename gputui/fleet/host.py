@@ -32,11 +32,11 @@ from gputui.model.plan import HostCapacity, WorkerSpec
 from gputui.model.snapshot import AWAY, HostState, HostStatus
 from gputui.process.background import Background, within, words
 from gputui.protocol.agent import (
+    ClaimEnded,
     Examine,
     Facts,
     FromAgent,
     HostExamined,
-    ProcessEnded,
     Shutdown,
     StartWorkers,
     Telemetry,
@@ -295,8 +295,8 @@ class FleetHost:
             case Telemetry():
                 self.telemetry = message
                 self.claims.devices = checks.chosen_devices(self.host, message.devices)
-            case ProcessEnded():
-                self.claims.over = True
+            case ClaimEnded(why):
+                self.claims.over = why
             case Facts():
                 if twin := checks.same_machine(self.host, message, self._owners):
                     raise self._session.stages.error(twin, "remove one of the two lines")

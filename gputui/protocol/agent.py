@@ -119,7 +119,7 @@ class ClaimGpus(Numbered):
     uuids: Devices[Name]
     note: Note
     pid: Pid | None = None
-    """Release them, and say `ProcessEnded`, when this process of the agent's user has ended."""
+    """Release them, and say `ClaimEnded`, when this process of the agent's user has ended."""
 
 
 @frozen
@@ -321,8 +321,11 @@ class HostExamined(Numbered):
 
 
 @frozen
-class ProcessEnded:
-    """A process has ended whose GPUs were claimed for it; they are released."""
+class ClaimEnded:
+    """The process has ended that GPUs were claimed for, or somebody else has one of them."""
+
+    why: Line = ""
+    """Who has one of them; "" where the process has ended."""
 
 
 @frozen
@@ -373,7 +376,7 @@ FromAgent = (
     | Reached
     | Listening
     | Claimed
-    | ProcessEnded
+    | ClaimEnded
     | HostExamined
     | WorkerStarted
     | WorkerReady

@@ -26,7 +26,7 @@ from gputui.agent.held_claims import HeldClaims
 from gputui.errors import FolderError
 from gputui.model.readings import Claim, Note
 from gputui.process import procfs
-from gputui.protocol.agent import ClaimGpus, Configure, ReleaseGpus
+from gputui.protocol.agent import ClaimEnded, ClaimGpus, Configure, ReleaseGpus
 from tests.system.conftest import wait_until
 
 ALICE, BOB, CAROL = 61001, 61002, 61003
@@ -285,7 +285,7 @@ def test_an_agent_says_once_that_others_claim_the_gpus_of_its_workers(folder: Pa
     held = HeldClaims({"GPUTUI_CLAIMS": str(folder)}, Configure("c", "h", 60.0, 1.0, ()), {}, print)
     other = Claims(folder)
     assert other.claim(GPUS[1:2], TEXT) == ()
-    said = f"{GPUS[1]} has a worker, and is claimed by root"
+    said = f"{GPUS[1]} is in use here, and claimed by root"
     assert [held.follow(GPUS[:3]) for _ in range(2)] == [[said], []]
     assert held.claims and held.claims.held == {GPUS[0], GPUS[2]}
     other.release()
@@ -309,6 +309,23 @@ def test_an_agent_gives_no_gpu_twice_and_none_of_its_workers(folder: Path) -> No
         assert held.carry_out(ClaimGpus(1, (uuid, GPUS[2]), TEXT)).held == (uuid,)
     held.carry_out(ReleaseGpus(1, (GPUS[0], GPUS[2])))
     assert set(seen(folder)) == {*GPUS[:2]}
+
+
+def test_a_claim_that_somebody_else_took_is_told_and_comes_back_with_its_note(
+    folder: Path,
+) -> None:
+    told: list[ClaimEnded] = []
+    environ, configure = {"GPUTUI_CLAIMS": str(folder)}, Configure("c", "h", 60.0, 1.0, ())
+    held, other = HeldClaims(environ, configure, {}, told.append), Claims(folder)
+    held.carry_out(ClaimGpus(1, GPUS[:1], TEXT))
+    (folder / f"{GPUS[0]}.lock").unlink()
+    assert other.claim(GPUS[:1], Note("another's")) == ()
+    for _ in range(3):
+        held.follow(())
+    assert told == [ClaimEnded(f"{GPUS[0]} is claimed by root")]
+    other.release()
+    held.follow(())
+    assert other.seen(GPUS[:1])[GPUS[0]].note.text == TEXT.text
 
 
 def test_a_lock_file_that_is_removed_is_locked_again(folder: Path, start: Start) -> None:

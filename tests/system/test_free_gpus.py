@@ -1,5 +1,6 @@
 """Clusters that take free GPUs only, claimed before their workers start."""
 
+import fcntl
 import json
 import os
 import signal
@@ -103,6 +104,17 @@ def test_what_another_user_claims_is_busy(
     assert "GPU 0 is claimed by 61001" in done.stderr
     assert done.stdout.count("localhost:gpu") == workers, done.stderr
     assert done.returncode == (0 if workers else 3)
+
+
+def test_a_claim_ends_once_somebody_else_has_its_gpu(gputui: Command, open_folder: Path) -> None:
+    gputui.env["GPUTUI_CLAIMS"] = str(open_folder)
+    claim = holding(gputui, "-n", "1")
+    with (open_folder / "another").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        Path(file.name).rename(open_folder / f"{UUID.format(0)}.lock")
+        _, said = claim.communicate(timeout=30)
+    assert claim.returncode == 3
+    assert f"localhost: {UUID.format(0)} is claimed by root; its GPUs are not held" in said
 
 
 @pytest.mark.slow
