@@ -6,7 +6,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from gputui.client.sources import parse_size, parse_span, read_hosts
 from gputui.errors import ClusterError, ExitCode, GputuiError, HostError, UsageError, refuse
 from gputui.fleet.checks import OTHERS_HIDDEN, Verdict, chosen_devices
 from gputui.fleet.claiming import hold
-from gputui.fleet.host import FleetHost
+from gputui.fleet.host import ON_THE_WAY, FleetHost
 from gputui.fleet.lone_agents import lone_agents
 from gputui.fleet.stages import FleetSettings
 from gputui.model.hosts import Host
@@ -46,6 +46,9 @@ ANSWER_S = 2.0
 RELEASED_S = 10.0
 """How long a claim may take to end."""
 
+DOWN = (HostState.RESOLVING, HostState.CONNECTING)
+"""The stages that fail for a host that is down: no login was tried, which it could count."""
+
 OTHERS_ONLY = """bootstrap makes other hosts ready; this machine has what gputui is installed with
   gputui bootstrap hosts.txt    or such lines as an argument: 'gpu-a,gpu-b'
   gputui doctor                 says what is missing on this machine"""
@@ -67,7 +70,7 @@ async def who(hosts: str | None, by: str, only: tuple[str, ...], as_json: bool, 
     told = dict[str, str]()
     async with _looking(read, once=not watch) as look:
         while True:
-            (up, failed), now = look(), time.time()
+            (up, failed), now = await look(), time.time()
             _tell([each for each in failed if told.get(each.host) != each.reason])
             told = {each.host: each.reason for each in failed}
             devices = [
@@ -98,26 +101,28 @@ async def who(hosts: str | None, by: str, only: tuple[str, ...], as_json: bool, 
 
 
 @contextlib.asynccontextmanager
-async def _looking(hosts: Sequence[Host], once: bool) -> AsyncIterator[Callable[[], Seen]]:
+async def _looking(
+    hosts: Sequence[Host], once: bool
+) -> AsyncIterator[Callable[[], Awaitable[Seen]]]:
     """Yield a function that returns the newest readings of these hosts, in their order.
 
     Of those that a running head has ready, that tells; the others are reached, and read `once` or
-    all the time.
+    all the time. Then one that is down is tried again with each look.
     """
     async with contextlib.AsyncExitStack() as opened:
         asked = await asyncio.gather(*(_asked(each, opened) for each in running_clusters()))
         heads = [each for each in asked if each]
-        agents = dict[str, FleetHost]()
-        # A head may end, or lose a host, while others are reached.
-        while rest := [
-            host for host in hosts if host.name not in agents and not _ready(host, heads)
-        ]:
-            alone = lone_agents(rest, fleet_settings(), ask_here, once=once)
-            reached = await opened.enter_async_context(alone)
-            _warn(reached)
-            agents |= {agent.name: agent for agent in reached}
+        agents, failures = dict[str, FleetHost](), dict[str, HostError]()
 
-        def look() -> Seen:
+        async def look() -> Seen:
+            # A head may end, or lose a host, while others are reached.
+            while rest := [
+                host for host in hosts if host.name not in agents and not _ready(host, heads)
+            ]:
+                alone = lone_agents(rest, fleet_settings(), ask_here, once=once)
+                reached = await opened.enter_async_context(alone)
+                _warn(reached)
+                agents.update({agent.name: agent for agent in reached})
             found, lost = {}, []
             for host in hosts:
                 agent, status = agents.get(host.name), _ready(host, heads)
@@ -126,10 +131,11 @@ async def _looking(hosts: Sequence[Host], once: bool) -> AsyncIterator[Callable[
                 elif status:
                     found[host.name] = chosen_devices(host, status.devices)
                 elif agent:
-                    lost.append(_failure(agent))
-                else:
-                    why = "your cluster there lost it, or has ended"
-                    lost.append(HostError(host.name, HostState.SILENT, why))
+                    if agent.state not in ON_THE_WAY:
+                        failures[host.name] = _failure(agent)
+                    lost.append(failures[host.name])
+                    if not once and agent.status.failed_stage in DOWN:
+                        agent.retry()
             return found, tuple(lost)
 
         yield look

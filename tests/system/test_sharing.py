@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.processes import command_of
-from tests.sshd import SshHosts
+from tests.sshd import SshHosts, free_port
 from tests.system.conftest import Command, wait_until
 from tests.system.parts import part_of
 
@@ -327,3 +327,24 @@ def test_who_that_watches_names_a_host_once_it_is_lost(gputui: Command) -> None:
     for line in watching.stdout:  # it is reached again
         if line.startswith("localhost"):
             break
+
+
+def test_who_that_watches_reaches_hosts_whose_head_has_ended(gputui: Command) -> None:
+    gputui.ok("up", "--name", "lab")
+    wait_until(lambda: gpus(gputui)[0]["claim"])
+    watching = gputui.start("who", "--watch")
+    assert watching.stdout and watching.stdout.readline().startswith("host ")
+    assert "cluster lab" in watching.stdout.readline()
+    gputui.ok("down", "lab")
+    for line in watching.stdout:
+        if line.startswith("localhost") and "cluster lab" not in line:
+            break
+
+
+def test_who_that_watches_tries_a_host_again_that_was_down(gputui: Command) -> None:
+    port = free_port()
+    watching = gputui.start("who", f"localhost,127.0.0.1:{port}", "--watch")
+    assert watching.stderr and "refuses the connection" in watching.stderr.readline()
+    with socket.create_server(("127.0.0.1", port)) as server:
+        server.settimeout(20)
+        server.accept()[0].close()
