@@ -15,7 +15,6 @@ import selectors
 import signal
 import socket
 import sys
-import tempfile
 import threading
 import time
 from pathlib import Path
@@ -101,10 +100,10 @@ def _agent_of(
         with contextlib.suppress(FileNotFoundError, ConnectionRefusedError):
             return agent_socket.connect(), None
         time.sleep(TURN_S)  # another relay looks, or the agent is about to end
-    scratch = make_scratch_folder(
-        configure.temporary_directory or dict(configure.env).get("TMPDIR")
-    )
+    scratch: Path | None = None
     try:
+        temporary = configure.temporary_directory or dict(configure.env).get("TMPDIR")
+        scratch = make_scratch_folder(temporary)
         agent_socket.note(lock)
         with agent_socket.listen() as listener:
             if _in_new_session():
@@ -115,7 +114,8 @@ def _agent_of(
                     os._exit(0)
             return agent_socket.connect(), scratch
     except OSError:
-        remove_folder(scratch)
+        if scratch:
+            remove_folder(scratch)
         agent_socket.remove()
         raise
     finally:
@@ -135,8 +135,8 @@ def _look(configure: Configure, out: BinaryIO) -> int:
 
         watch.claims, problem = open_claims(environ)
         watch.processes.frontends = configure.frontends
-        scratch = Path(tempfile.gettempdir())
-        said = gather_facts(watch, scratch=scratch, environ=environ, problem=problem)
+        # A scratch folder is wanted by workers only, and a full disk has none.
+        said = gather_facts(watch, scratch=Path("/"), environ=environ, problem=problem)
     except Exception as error:
         said = AgentEnding(f"describing this host failed: {start_problem(error)}", ())
     out.write(encode(said))
