@@ -170,7 +170,8 @@ class DeviceWatch:
             return None
         own = self.idle_since.setdefault(reading.uuid, now)
         noted = reading.claim.note.idle_since if reading.claim else None
-        return own if noted is None else min(own, noted)
+        # One reading does not say for how long.
+        return min((each for each in (own, noted) if each is not None and each < now), default=None)
 
     def cpus_near(self, uuid: str) -> frozenset[int]:
         """Return the CPUs to pin a worker on this device to; all usable ones if unknown."""
