@@ -11,7 +11,7 @@ from enum import StrEnum
 from gputui.fleet.stages import FleetSettings, Versions, installed_here
 from gputui.model.frozen import frozen
 from gputui.model.hosts import Host
-from gputui.model.plain_text import many
+from gputui.model.plain_text import cut, many
 from gputui.model.plan import HostCapacity, usual_workers
 from gputui.model.readings import (
     NO_DRIVER,
@@ -149,8 +149,8 @@ def python(host: Host, path: str, there: str, here: Versions) -> Finding:
         host.name,
         "python",
         Verdict.BAD,
-        f"Python {there} ({path}), but this cluster runs on {here.python}: "
-        "functions do not travel between minor versions",
+        f"Python {there} ({path}), but {here.python} here: neither the agent nor functions travel "
+        "between minor versions",
         f"set python= to a Python {here.python} there, or make one: gputui bootstrap HOSTS",
     )
 
@@ -286,7 +286,7 @@ def _no_gpu(facts: Facts) -> str:
     if not facts.devices:
         return "; ".join(("no GPU", *facts.warnings))
     visible = facts.cuda_visible_devices
-    why = "" if visible is None else f": CUDA_VISIBLE_DEVICES={visible!r} there"
+    why = "" if visible is None else f": CUDA_VISIBLE_DEVICES={cut(visible, 99)!r} there"
     return "; ".join((f"none of its {len(facts.devices)} GPUs may be used{why}", *facts.warnings))
 
 
