@@ -126,7 +126,7 @@ async def _looking(
             found, lost = {}, []
             for host in hosts:
                 agent, status = agents.get(host.name), _ready(host, heads)
-                if agent and agent.state is HostState.READY:
+                if agent and agent.state is HostState.READY and _knows_gpus(agent):
                     found[host.name] = agent.claims.devices
                 elif status:
                     found[host.name] = chosen_devices(host, status.devices)
@@ -172,7 +172,7 @@ async def _asked(cluster: ConnectionFile, opened: contextlib.AsyncExitStack) -> 
 def _warn(agents: Iterable[FleetHost]) -> None:
     """Print the warnings of hosts that are ready."""
     for agent in agents:
-        if agent.facts is None or agent.state is not HostState.READY:
+        if agent.facts is None or agent.state is not HostState.READY or not _knows_gpus(agent):
             continue
         found = [*agent.facts.warnings, *[OTHERS_HIDDEN] * agent.facts.others_hidden]
         if agent.clock and agent.clock.verdict is Verdict.DOUBTFUL:
@@ -181,12 +181,17 @@ def _warn(agents: Iterable[FleetHost]) -> None:
             print(safe(f"gputui: {agent.name}: {each}"), file=sys.stderr)
 
 
+def _knows_gpus(host: FleetHost) -> bool:
+    """Return whether its driver has answered, or nobody asks for it."""
+    answered = host.facts is not None and host.facts.gpus_known
+    return bool(host.claims.devices or answered or not host.claims.no_gpu)
+
+
 def _failure(host: FleetHost) -> HostError:
     """Return why a host cannot be used now."""
     status = host.status
-    return HostError(
-        host.name, host.state, status.reason, hint=status.hint, stderr_tail=status.stderr_tail
-    )
+    reason, tail = status.reason or host.claims.no_gpu, status.stderr_tail
+    return HostError(host.name, host.state, reason, hint=status.hint, stderr_tail=tail)
 
 
 def _tell(failed: Iterable[HostError]) -> None:

@@ -232,6 +232,30 @@ def test_who_sums_by_host_and_leaves_out_what_no_filter_means(gputui: Command) -
         assert f"--only {word}: write free, user:NAME or 'idle>1h'" in refused.stderr
 
 
+def test_a_host_whose_disks_are_full_is_seen(gputui: Command) -> None:
+    gputui.ok("who")  # keeps the pack
+    gputui.before = ("sh", "-c", 'ulimit -f 0; exec "$@"', "sh")
+    assert len(gputui.ok("who").stdout.splitlines()) == 5
+
+
+def test_an_agent_that_could_not_be_started_is_told_with_why(gputui: Command) -> None:
+    done = gputui("claim", "localhost env.TMPDIR=/proc/none")
+    assert done.returncode == 3 and "could not be started: /proc/none: " in done.stderr
+
+
+@pytest.mark.slow
+def test_a_host_whose_driver_hangs_is_not_told_as_one_without_gpus(gputui: Command) -> None:
+    gputui.env["GPUTUI_FAKE_NVML"] = json.dumps({"gpus": 4, "hang": ["nvmlInit"]})
+    done = gputui("who", "--json")
+    why = "NVML does not answer: does nvidia-smi work on this host?"
+    assert (done.returncode, json.loads(done.stdout)) == (3, [{"host": "localhost", "error": why}])
+    assert done.stderr == f"gputui: localhost: {why}\n"
+
+
+def test_a_look_does_not_know_for_how_long_a_gpu_has_been_idle(gputui: Command) -> None:
+    assert {gpu["idle_since"] for gpu in gpus(gputui)} == {None}
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="namespaces of pids need root")
 def test_a_holder_in_another_namespace_of_pids_is_unknown_and_excludes(gputui: Command) -> None:
     holding(gputui, "-n", "3")
