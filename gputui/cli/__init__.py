@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gputui.errors import ExitCode, GputuiError, UsageError
 from gputui.model.plain_text import safe_lines
+from gputui.process.lifetime import look_rarely
 from gputui.process.search_path import ignore_working_directory
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     threads run.
     """
     ignore_working_directory()
+    look_rarely()  # imports leave little behind that is worth looking for
     _open_streams()
     try:
         status = run_command(list(sys.argv[1:] if argv is None else argv))

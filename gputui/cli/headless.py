@@ -17,7 +17,6 @@ from gputui.client.sources import (
     wanted_gpus,
 )
 from gputui.errors import GputuiError, PresetError, UsageError, refuse
-from gputui.process.lifetime import look_rarely
 
 if TYPE_CHECKING:
     from gputui.runs.run import OpenCluster, RunRequest
@@ -31,7 +30,6 @@ def run_headless(
 ) -> int | None:
     """Compute without a screen; every wrong word is found before a cluster starts."""
     interrupt_on_signals()
-    look_rarely()  # imports leave little behind that is worth looking for
     stdout = sys.__stdout__
     if options["as_json"] and stdout is not None and sys.stdout is stdout:
         # What else writes to descriptor 1, such as a process that a preset starts, writes to

@@ -165,7 +165,6 @@ def show(
     """Show a cluster until the screen is closed, at first with a notice; raises UsageError for an
     unknown theme.
     """
-    look_rarely()  # imports leave nothing behind that is worth looking for
     from gputui.tui.app import run_screen
     from gputui.tui.rendering.palette import check_theme
 
