@@ -220,7 +220,11 @@ class Claims:
         """Write the note of a claim; somebody who made a file of that name costs only the note."""
         with contextlib.suppress(OSError):
             said = {**_written(note), "pid": os.getpid()}
-            os.close(self._write(f"{uuid}.{os.getuid()}.note", said))
+            os.close(self._write(_note_name(uuid), said))
+
+    def is_noted(self, uuid: str) -> bool:
+        """Whether a claim has its note: others may have removed that with the lock's file."""
+        return self._read(_note_name(uuid), os.getuid()).get("pid") == os.getpid()
 
     def keep(self) -> tuple[str, ...]:
         """Lock removed files again; return those that somebody else holds now.
@@ -236,6 +240,7 @@ class Claims:
             again = self._locked(f"{uuid}.lock")
             os.close(descriptor)
             if again is None:
+                self._remove_note(uuid)
                 del self._held[uuid]
                 lost.append(uuid)
             else:
@@ -245,9 +250,13 @@ class Claims:
     def release(self, uuids: Collection[str] | None = None) -> None:
         """End claims of this process: these, or all."""
         for uuid in [u for u in self._held if uuids is None or u in uuids]:
-            with contextlib.suppress(OSError):
-                (self._folder / f"{uuid}.{os.getuid()}.note").unlink()
+            self._remove_note(uuid)
             os.close(self._held.pop(uuid))
+
+    def _remove_note(self, uuid: str) -> None:
+        with contextlib.suppress(OSError):
+            if self.is_noted(uuid):
+                (self._folder / _note_name(uuid)).unlink()
 
     def end_own(self, uuids: Collection[str]) -> None:
         """Have other processes of this user end that do nothing but hold these."""
@@ -395,6 +404,10 @@ def _written(note: Note) -> dict[str, object]:
     """Return a note as its file has it, no longer than it is read."""
     text, person = (cut(each, MAX_NOTE_CHARACTERS) for each in (note.text, note.person))
     return asdict(replace(note, text=text, person=person))
+
+
+def _note_name(uuid: str) -> str:
+    return f"{uuid}.{os.getuid()}.note"
 
 
 def _claim(holder: tuple[int | None, int | None], note: object) -> Claim:

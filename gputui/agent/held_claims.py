@@ -140,7 +140,7 @@ class HeldClaims:
         for uuid in claims.held:
             since = self._idle_since.get(uuid, math.inf)
             idle_since = since if time.time() - since > IDLE_S else None
-            if self._notes[uuid].idle_since != idle_since:
+            if self._notes[uuid].idle_since != idle_since or not claims.is_noted(uuid):
                 self._notes[uuid] = replace(self._notes[uuid], idle_since=idle_since)
                 claims.note(uuid, self._notes[uuid])
         for uuid, claim in claims.seen(self._asked - claims.held).items():

@@ -328,6 +328,26 @@ def test_a_claim_that_somebody_else_took_is_told_and_comes_back_with_its_note(
     assert other.seen(GPUS[:1])[GPUS[0]].note.text == TEXT.text
 
 
+def test_a_claim_whose_files_are_removed_keeps_its_note(folder: Path) -> None:
+    environ, configure = {"GPUTUI_CLAIMS": str(folder)}, Configure("c", "h", 60.0, 1.0, ())
+    held = HeldClaims(environ, configure, {}, print)
+    held.carry_out(ClaimGpus(1, GPUS[:1], TEXT))
+    for path in folder.iterdir():
+        path.unlink()
+    held.follow(())
+    assert Claims(folder).seen(GPUS[:1])[GPUS[0]].note.text == TEXT.text
+    held.close()
+    assert not list(folder.glob("*.note"))
+
+
+def test_a_lost_claim_leaves_no_note(folder: Path, start: Start) -> None:
+    alice, bob = start(ALICE), start(BOB)
+    alice.claim(GPUS[:1], TEXT)
+    (folder / f"{GPUS[0]}.lock").unlink()
+    assert bob.claim(GPUS[:1], TEXT) == () and alice.keep() == GPUS[:1]
+    assert [path.name for path in folder.glob("*.note")] == [f"{GPUS[0]}.{BOB}.note"]
+
+
 def test_a_lock_file_that_is_removed_is_locked_again(folder: Path, start: Start) -> None:
     alice, bob = start(ALICE), start(BOB)
     alice.claim(GPUS[:2], TEXT)
