@@ -327,6 +327,29 @@ async def test_hosts_behind_a_jump_host_share_one_connection_to_it(
     assert (jump.logins, [server.logins for server in servers]) == (1, [1, 1, 1])
 
 
+async def test_a_failure_behind_others_is_of_the_stage_that_failed(
+    reaching: Reaching, start_asyncssh: Start, ssh_folder: SshHosts
+) -> None:
+    start_asyncssh("jump")
+    start_asyncssh("inner1")
+    sections, port = ssh_folder.config.read_text(), free_port()
+    ssh_folder.config.write_text(
+        f"Host jump stranger\n  NoHostAuthenticationForLocalhost yes\n"
+        f"Host inner1\n  ProxyJump nobody@stranger\n  HostName 127.0.0.1\n"
+        f"Host stranger\n  IdentityFile /none\n  HostName 127.0.0.1\n"
+        f"  Port {ssh_folder.hosts[0].port}\n"
+        f"Host down\n  HostName 127.0.0.1\n  Port {port}\n  ProxyJump jump\n"
+        f"Host piped\n  ProxyCommand /bin/false\n{sections}"
+    )
+    reaching.configure(ssh_config=str(ssh_folder.config))
+    names = ("inner1", "down", "piped")
+    hosts = [await reaching.end(reaching.begin(Host(name, gpus=()))) for name in names]
+    stages = [host.status.failed_stage for host in hosts]
+    assert stages == ["authenticating", "connecting", "connecting"], [
+        h.status.reason for h in hosts
+    ]
+
+
 async def test_a_cut_connection_is_made_again(
     reaching: Reaching, start_asyncssh: Start, ssh_folder: SshHosts
 ) -> None:

@@ -129,6 +129,8 @@ class Routes:
     async def _refusal(self, login: Login, error: Exception, stages: Stages) -> HostError:
         """Describe a failed login."""
         configuration, dropped = login.configuration, was_dropped(error)
+        if (login.proxy and dropped) or isinstance(error, asyncssh.ChannelOpenError):
+            stages.current = HostState.CONNECTING
         if login.proxy and dropped:
             await login.proxy.child.wait(PROXY_LINES_S)
             said = "; ".join(login.proxy.child.last_log_lines) or "it ended without a word"
@@ -150,6 +152,7 @@ class Routes:
             return await shared.get(partial(self._open_jump_host, route, stages))
         except HostError as error:
             reason = f"its jump host {route[-1].login_name}: {error.reason}"
+            stages.current = HostState(error.stage)
             raise stages.error(reason, error.hint, transient=error.transient) from error
 
     async def _open_jump_host(self, route: Route, stages: Stages) -> Connection:
