@@ -98,7 +98,8 @@ def limits(scratch: Path, gpus: int) -> Iterator[tuple[str, str]]:
     if quota and quota[0] < workers:
         text = f"its control group may use {quota[0]:g} CPUs (cpu.max), so workers are throttled"
         yield text, f"CPUQuota {SLICE}"
-    if os.getuid() and _is_of_a_login() and logind_kills():
+    session = r"/session-[^/]*\.scope"
+    if os.getuid() and re.search(session, Path("/proc/self/cgroup").read_text()) and logind_kills():
         text = "logind kills all that a login started when it ends: workers have no lease"
         yield text, "KillUserProcesses=no in logind.conf there, or KillExcludeUsers=USER"
     if os.statvfs(scratch).f_flag & os.ST_NOEXEC:
@@ -116,10 +117,6 @@ def _own_threads() -> int:
         except OSError:  # it has ended
             continue
     return count
-
-
-def _is_of_a_login() -> bool:
-    return re.search(r"/session-[^/]*\.scope", Path("/proc/self/cgroup").read_text()) is not None
 
 
 def logind_kills(root: Path = Path("/")) -> bool:

@@ -102,8 +102,9 @@ def _agent_of(
         time.sleep(TURN_S)  # another relay looks, or the agent is about to end
     scratch: Path | None = None
     try:
-        temporary = configure.temporary_directory or dict(configure.env).get("TMPDIR")
-        scratch = make_scratch_folder(temporary)
+        scratch = make_scratch_folder(
+            configure.temporary_directory or dict(configure.env).get("TMPDIR")
+        )
         agent_socket.note(lock)
         with agent_socket.listen() as listener:
             if _in_new_session():

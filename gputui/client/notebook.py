@@ -74,7 +74,9 @@ class FleetColumns:
         self._alarms.look(snapshot, slots)
         columns = dict(zip(COLUMNS, zip(*map(_row, slots), strict=True), strict=False))
         shown = {name: list(columns.get(name, ())) for name in COLUMNS}
-        self._past.append("".join(map(_character, shown["busy"])))
+        # A character for each percentage, as `notebook.js` reads them.
+        busy = ("-" if each is None else chr(48 + min(each, 100) // 2) for each in shown["busy"])
+        self._past.append("".join(busy))
         runs = snapshot.runs[: -RUNS - 1 : -1]
         figures = {run.id: figure_of(run.result_json) for run in runs}
         running = sum(worker.executing or 0 for worker in snapshot.workers)
@@ -119,7 +121,8 @@ class FleetColumns:
         rows = [["", *(head for head, _ in HEADS.values())]]
         for index, (host, label, *_) in enumerate(fleet["places"]):
             cells = [(named[name][index], unit) for name, (_, unit) in HEADS.items()]
-            rows.append([f"{host}:{label}", *(_shown(value, unit) for value, unit in cells)])
+            shown = (MISSING if value is None else f"{value}{unit}" for value, unit in cells)
+            rows.append([f"{host}:{label}", *shown])
         lines = [text for _, text in self.newest["alarms"]]
         lines += [f"{run['preset']}: {run['state']} {run['text']}" for run in self.newest["runs"]]
         table = "".join(
@@ -127,10 +130,6 @@ class FleetColumns:
         )
         below = "<br>".join(map(escape, lines))
         return f"<b>{escape(heading)}</b> ({at})<table>{table}</table>{below}"
-
-
-def _shown(value: object, unit: str) -> str:
-    return MISSING if value is None else f"{value}{unit}"
 
 
 def _row(slot: Slot) -> tuple[int | None, ...]:
@@ -150,11 +149,6 @@ def _place(slot: Slot) -> list[Any]:
     else:
         limit, name = slot.device.memory_total_bytes, slot.device.name
     return [slot.host.name, slot.label, name, limit and round(limit / GIB)]
-
-
-def _character(busy: int | None) -> str:
-    """Return a percentage as a character, which `notebook.js` reads."""
-    return "-" if busy is None else chr(48 + min(busy, 100) // 2)
 
 
 def _run(run: RunStatus) -> dict[str, Any]:

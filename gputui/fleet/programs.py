@@ -241,7 +241,9 @@ class Programs:
         """Return each host's part, its GPUs claimed, in the order of the hosts' lines."""
         wanted = order.wanted
         until = time.monotonic() + wanted.wait_s
-        while self._coming() and not pick_free(self._claims(), wanted):
+        while not pick_free(self._claims(), wanted) and any(
+            each.state in ON_THE_WAY for each in self._hosts.values()
+        ):
             group.send(ProgramWaits(HOSTS_COME_UP))
             self.host_changed.clear()
             await within(LOOK_S, self.host_changed.wait())
@@ -303,9 +305,6 @@ class Programs:
 
     def _claims(self) -> list[HostClaims]:
         return [each.claims for each in self._hosts.values() if each.state is HostState.READY]
-
-    def _coming(self) -> bool:
-        return any(each.state in ON_THE_WAY for each in self._hosts.values())
 
     async def _meeting(self, shares: tuple[Share, ...]) -> tuple[str, int]:
         """Return an address of the first host, with a free port, that all the others reach.

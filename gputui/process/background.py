@@ -157,10 +157,11 @@ class Shared(Generic[Result]):
 
     def begin(self, work: Callable[[], Coroutine[Any, Any, Result]]) -> asyncio.Task[Result]:
         """Have it made, unless it is there or being made; `get` returns it."""
-        if self._task is None or self._is_over(self._task):
-            self._task = asyncio.get_running_loop().create_task(work())
-            self._task.add_done_callback(_seen)
-        return self._task
+        task = self._task
+        if not task or (task.done() and (_failed(task) or not self._usable(task.result()))):
+            task = self._task = asyncio.get_running_loop().create_task(work())
+            task.add_done_callback(_seen)
+        return task
 
     async def get(self, work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
         """Return the result, made by `work` if need be; raises what that raises."""
@@ -173,9 +174,6 @@ class Shared(Generic[Result]):
         self._task.cancel()
         await asyncio.wait([self._task])
         return None if _failed(self._task) else self._task.result()
-
-    def _is_over(self, task: asyncio.Task[Result]) -> bool:
-        return task.done() and (_failed(task) or not self._usable(task.result()))
 
 
 def _failed(task: asyncio.Task[Any]) -> bool:

@@ -237,15 +237,10 @@ class _FromHere(Matcher):
     """Matches requests whose Host, and Origin where they have one, are this machine's loopback."""
 
     def match(self, request: HTTPServerRequest) -> dict[str, Any] | None:
-        names = [_name(request.host)]
+        names = [urlsplit(f"//{request.host}").hostname or ""]  # IPv6 without its brackets
         if origin := request.headers.get("Origin"):
             names.append(urlsplit(origin).hostname or "")
         return {} if all(map(is_loopback, names)) else None
-
-
-def _name(address: str) -> str:
-    """Return the host of `host:port`, without the brackets of IPv6."""
-    return urlsplit(f"//{address}").hostname or ""
 
 
 logger = logging.getLogger(__name__)
