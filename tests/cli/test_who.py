@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from gputui.cli.hosts import sums
-from gputui.model.readings import Claim, DeviceProcess, DeviceReading, Owner
+from gputui.model.readings import Claim, DeviceProcess, DeviceReading, Note, Owner
 
 GIB = 2**30
 
@@ -34,6 +34,13 @@ def test_memory_and_power_of_a_shared_gpu_are_counted_once() -> None:
     ]
     (_, row) = sums(DEVICES, "host", 0.0)
     assert row[3:5] == ["141.0/240G", "900 W"]
+
+
+def test_a_user_is_idle_since_they_have_the_gpu() -> None:
+    claimed = replace(CLAIMED, idle_since=0.0, claim=Claim(3, "bin", Note("", since=7200.0)))
+    for by, idle in (("user", "1.0 h"), ("host", "3.0 h")):
+        (_, row) = sums([("a", claimed)], by, 10800.0)
+        assert row[-1] == idle
 
 
 def test_memory_that_is_held_unseen_is_of_the_claims_holder() -> None:

@@ -4,7 +4,7 @@
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 
 from gputui.model.frozen import frozen
 from gputui.model.readings import (
@@ -20,9 +20,6 @@ from gputui.tui.rendering import Line, Part
 from gputui.tui.rendering.format import MISSING, age, safe
 
 IDLE_SHOWN_S = 60.0
-
-Shares = Callable[[str, DeviceReading], Mapping[str, float]]
-"""A slot's name and its GPU → the part that each has of it."""
 
 
 def is_over(device: DeviceReading, now: float) -> bool:
@@ -93,19 +90,25 @@ def user_shares(device: DeviceReading) -> dict[str, float]:
 def gpu_sums(
     devices: Iterable[tuple[str, DeviceReading]],
     now: float,
-    shares: Shares = lambda name, device: user_shares(device),
+    *,
+    by_host: bool = False,
 ) -> list[GpuSum]:
-    """Return the sum over the devices of each name, by default of each user.
+    """Return the sum over the devices of each user, or of each host.
 
-    Those with the most GPUs come first; one GPU may be shared by several names.
+    Those with the most GPUs come first; one GPU may be shared by several users, whose idle time
+    begins when they had it.
     """
     found: dict[str, list[tuple[str, DeviceReading, float]]] = defaultdict(list)
     for name, device in devices:
-        for each, share in shares(name, device).items():
+        for each, share in ({name: 1.0} if by_host else user_shares(device)).items():
             found[each].append((name, device, share))
     sums = []
     for user, some in sorted(found.items(), key=lambda each: (-len(each[1]), each[0])):
-        starts = [device.idle_since for _, device, _ in some if device.idle_since is not None]
+        starts = [
+            max(device.idle_since, 0.0 if by_host else used_since(device) or 0.0)
+            for _, device, _ in some
+            if device.idle_since is not None
+        ]
         sums.append(
             GpuSum(
                 user,
