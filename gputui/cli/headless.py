@@ -41,11 +41,11 @@ def run_headless(
         prepared = prepare(script_arguments, given, options)
     except GputuiError as error:
         if options["as_json"]:
-            from gputui.protocol.programs import PROGRAM
+            from gputui.protocol.programs import run_name
             from gputui.runs.run import print_failure
 
             if options["is_program"] and script_arguments:
-                options["preset"] = f"{PROGRAM}{script_arguments[0]}"
+                options["preset"] = run_name(script_arguments[0])
             print_failure(_request(options, {}), error)
         raise
     try:
@@ -98,7 +98,7 @@ def prepare(
     if options["preset"].endswith(".py"):
         return _script(script_arguments, options)
     if script_arguments:
-        raise UsageError(f"{NO_SCRIPT}; {options['preset']} is a preset: write -p key=value")
+        raise UsageError(f"{NO_SCRIPT}; for a preset write -p key=value")
     return _preset(options)
 
 
@@ -176,7 +176,7 @@ def _program(
     if options["send"] and remote_head(options["attach"]):
         raise UsageError("--send: the cluster is of another machine, and so is the folder's path")
     from gputui.model.readings import Wanted
-    from gputui.protocol.programs import PROGRAM, Launch, Per, RunPrograms
+    from gputui.protocol.programs import Launch, Per, RunPrograms, run_name
     from gputui.runs.program_run import run_program
 
     gpus = options["gpus"] or 1
@@ -211,7 +211,7 @@ def _program(
         options["send"] or "",
         pin_uuid=options["pin"] == "uuid",
     )
-    options["preset"] = f"{PROGRAM}{argv[0]}"
+    options["preset"] = run_name(argv[0])
     typed = {
         name.replace("_", "-"): options[name]
         for name in PROGRAM_OPTIONS

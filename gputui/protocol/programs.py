@@ -248,6 +248,15 @@ def unpacked(data: str) -> bytes:
         return b""
 
 
+def run_name(program: str) -> str:
+    """Return the name of a program's run.
+
+    >>> run_name("/usr/bin/torchrun")
+    'exec:torchrun'
+    """
+    return f"{PROGRAM}{program.rpartition('/')[2]}"
+
+
 def is_program(name: str) -> bool:
     """Return whether a run's name is that of a program, as `--exec` runs it."""
     return name.startswith(PROGRAM)

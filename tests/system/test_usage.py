@@ -142,7 +142,7 @@ def test_a_standard_input_without_hosts_is_said_to_be_so(
         (("--run", "svd", "--name", ""), "'' cannot name a cluster"),
         (("--run", "svd", "rows=3"), "a parameter is written -p rows=3"),
         (("--run", "svd", "--workers", "2", "--min-workers", "5"), "is more than --workers 2"),
-        (("--run", "svd", "--", "3"), "svd is a preset: write -p key=value"),
+        (("--run", "svd", "--", "3"), "for a preset write -p key=value"),
         (("--run", "broken.py:PRESET"), "No module named 'no_such_module'"),
         (("--run", "broken.py"), "write --run broken.py:PRESET"),
         (("--run", "mine.py", "-p", "rows=3"), "gputui --run mine.py -- 3"),

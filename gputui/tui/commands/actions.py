@@ -309,7 +309,7 @@ async def _exec(app: Frame, argument: str) -> None:
     """Have the head run a program on free GPUs, on one where no number is written."""
     from gputui.cli.options import parse_program
     from gputui.protocol.frontend import StartRun
-    from gputui.protocol.programs import PROGRAM
+    from gputui.protocol.programs import run_name
     from gputui.runs.records import as_typed
 
     try:
@@ -322,7 +322,7 @@ async def _exec(app: Frame, argument: str) -> None:
     if app.login and "send" in given:
         raise HeadError("--send: the cluster is of another machine, and so is the folder's path")
     parameters = as_typed({**given, "gpus": given.get("gpus", 1), "arguments": arguments})
-    await start_run(app, StartRun(0, f"{PROGRAM}{arguments[0]}", parameters))
+    await start_run(app, StartRun(0, run_name(arguments[0]), parameters))
 
 
 def _no_worker_up(app: Frame) -> str:
