@@ -12,7 +12,15 @@ from gputui.model.examination import (
     ThreadStack,
     Transfers,
 )
-from gputui.model.snapshot import HostState, Snapshot, TaskGroupStatus, WorkerState
+from gputui.model.snapshot import (
+    ClusterState,
+    HostState,
+    RunState,
+    RunStatus,
+    Snapshot,
+    TaskGroupStatus,
+    WorkerState,
+)
 from gputui.model.verdicts import Evidence, Verdict, verdicts
 from tests.tui.build import EPOCH, device, host, snapshot, worker
 
@@ -36,6 +44,15 @@ def test_a_cluster_without_workers_says_which_gpus_it_waits_for() -> None:
     (verdict,) = seen(replace(snapshot(host("h", device())), lacking=lacking))
     assert verdict.text == "no worker is up"
     assert verdict.evidence == (lacking.partition("\n")[0], "h gpu0: alice · since 3h")
+
+
+def test_where_no_worker_is_wanted_the_runs_of_programs_are_named() -> None:
+    on = replace(snapshot(host("h", device())), state=ClusterState.WATCHING)
+    watched = "nothing: no worker is wanted here, the hosts are only watched"
+    assert [each.text for each in seen(on)] == [watched]
+    program = RunStatus("lab-exec-1", "exec:x", (), RunState.RUNNING, EPOCH, stage="running")
+    (verdict,) = seen(replace(on, runs=(program, replace(program, state=RunState.DONE))))
+    assert verdict.text == "nothing: lab-exec-1: running"
 
 
 def test_tasks_that_wait_for_a_silent_host_are_counted_and_the_host_is_named() -> None:

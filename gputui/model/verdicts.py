@@ -39,6 +39,8 @@ IDLE_LOOP = re.compile(r"selectors\.py:\d+ select$")
 COORDINATION = re.compile(
     r"distributed/(lock|multi_lock|semaphore|queues|event|variable|pubsub)\.py:\d+ \S+ ?(.*)"
 )
+OF_DASK = ("distributed/", "python3", "asyncio/", "tornado/", "concurrent/")
+"""How the frames begin that are not a user's own."""
 OWN_TASKS = re.compile(r"distributed/client\.py:\d+ (result|gather|get|compute)$")
 GRAPH = re.compile(r" (_?update_graph\w*|_create_taskstate_from_graph|_materialize_graph)$")
 WAITED_S = 2.0
@@ -327,11 +329,7 @@ def _tasks_since(
 
 def _own(thread: ThreadStack) -> str:
     """Return the innermost frame of a task that is the user's own code."""
-    return next((each for each in thread.frames if not _of_dask(each)), "an unknown line")
-
-
-def _of_dask(frame: str) -> bool:
-    return frame.startswith(("distributed/", "python3", "asyncio/", "tornado/", "concurrent/"))
+    return next((each for each in thread.frames if not each.startswith(OF_DASK)), "an unknown line")
 
 
 def _hosts(evidence: Evidence) -> Iterator[Verdict]:
@@ -364,7 +362,9 @@ def _nothing(evidence: Evidence) -> Verdict:
     """Describe the state of the work."""
     snapshot = evidence.snapshot
     if snapshot.state is ClusterState.WATCHING:
-        return Verdict("idle", "nothing: no worker is wanted here, the hosts are only watched")
+        runs = [f"{each.id}: {each.stage}" for each in snapshot.runs if not each.state.ended]
+        text = "; ".join(runs) or "no worker is wanted here, the hosts are only watched"
+        return Verdict("idle", f"nothing: {text}")
     groups = snapshot.groups
     running = sum(group.executing for group in groups)
     to_do = sum(group.waiting + group.queued + group.processing for group in groups)
