@@ -278,6 +278,8 @@ def _with_options(host: Host, words: list[str], defaults: Iterable[str] = ()) ->
                 problems.append(f"{key!r}: env.NAME sets an environment variable")
         elif key in OPTIONS:
             field, parse = OPTIONS[key]
+            if field in changes:
+                problems.append(f"{key}= is given twice")
             try:
                 if field == "gpus":
                     number = value.removeprefix("free:")
