@@ -136,7 +136,9 @@ device-memory-limit, rmm-pool-size, rmm-async
         allowed, fits = BOUNDS.get(field, (kind.__name__, lambda value: True))
         try:
             values[field] = None if value is None else kind(value)
-            if not fits(values[field]):
+            rounded = isinstance(value, float) and values[field] != value
+            no_text = kind is str and not isinstance(value, str | Path | None)
+            if isinstance(value, bool) or rounded or no_text or not fits(values[field]):
                 raise ValueError
         except (TypeError, ValueError, OverflowError):
             problems.append(f"setting gputui.{key}: {value!r} is not {allowed}")
