@@ -108,8 +108,9 @@ class ForkserverProcess:
         was_ready = self.ready
         await self._hang_up()
         await self._child.wait()
-        said = " ".join(line.strip() for line in self._child.last_log_lines[-LAST_LINES:])
-        return said or self._child.reason, was_ready
+        lines = [line.strip() for line in self._child.last_log_lines]
+        fatal = [line for line in lines if line.startswith("Fatal Python error")]
+        return " ".join(fatal or lines[-LAST_LINES:]) or self._child.reason, was_ready
 
     async def _hang_up(self) -> None:
         self.ready = False

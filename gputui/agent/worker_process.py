@@ -269,7 +269,8 @@ def explain(
 
 def _explained(worker: WorkerProcess, code: int, whose: str) -> tuple[str, str]:
     """Explain an end; `whose` memory ran out when the kernel ended any process for that."""
-    lines = [line.strip() for line in worker.output.tail(TAIL_LINES) if line.strip()]
+    said = map(str.strip, worker.output.tail(TAIL_LINES))
+    lines = [line for line in said if line and " - INFO - " not in line]
     last, ending = lines[-1] if lines else "", worker.ending
     if worker.over_limit_bytes is not None:
         limit = sized(worker.over_limit_bytes)
@@ -292,7 +293,9 @@ def _explained(worker: WorkerProcess, code: int, whose: str) -> tuple[str, str]:
     if last.startswith(CANNOT_LISTEN):
         return "address", last
     if worker.came_up and not ending:
-        last = f"a task or a library ended it (os._exit){': ' * bool(last)}{last}"
+        raised = last.startswith(("SystemExit", "KeyboardInterrupt"))
+        how = "raised it" if raised else "or a library ended it (os._exit)"
+        last = f"a task {how}{': ' * bool(last)}{last}"
         return "crashed", f"exit code {code}: {last}"
     return _failure(last) or ("crashed", f"exit code {code}{': ' * bool(last)}{last}")
 

@@ -61,6 +61,18 @@ ENDS: dict[str, tuple[tuple[str, str], str, str]] = {
     ),
     "os._exit(0)": (how_it_ended(0), "crashed", f"exit code 0: {OF_TASK}"),
     "os._exit(1)": (how_it_ended(1 << 8, "bye"), "crashed", f"exit code 1: {OF_TASK}: bye"),
+    "after an INFO": (
+        how_it_ended(
+            9 << 8, "bye", "2026-11-28 21:44:05,010 - distributed.core - INFO - To tls://"
+        ),
+        "crashed",
+        f"exit code 9: {OF_TASK}: bye",
+    ),
+    "sys.exit(3)": (
+        how_it_ended(1 << 8, "SystemExit: 3"),
+        "crashed",
+        "exit code 1: a task raised it: SystemExit: 3",
+    ),
     "os._exit(7)": (how_it_ended(7 << 8), "crashed", f"exit code 7: {OF_TASK}"),
     "import": (failed("ImportError: no x"), "import-error", "ImportError: no x"),
     "library": (failed(NO_LIBRARY), "missing-library", f"a library is missing: {NO_LIBRARY}"),
