@@ -151,14 +151,14 @@ def took(seconds: float | None) -> str:
 def to_ascii(text: str) -> str:
     """Return a text in ASCII, cell for cell where it is made of the screen's own characters.
 
-    >>> to_ascii("██▌ – ● ⣿⡀ 名")
-    '##= - * #. ?'
+    >>> to_ascii("██▌ – ● ⣿⡀ ✓✗ 名")
+    '##= - * #. vx ?'
     """
     return text if text.isascii() else text.translate(_ASCII).encode("ascii", "replace").decode()
 
 
-_OWN = "≈╌–—…·•●○◐◔◌◆◇✖■□▲▼▾▸▴→←↑↓‖│─┌┐└┘├┤×°µ█▇▆▅▄▃▂▁▉▊▋▌▍▎▏▕▓▒░▚▞▤▥"
-_PLAIN = "~---..**o%%.@+X#=^vv>^><^v\"|-++++++x'u#####==_###==-  #+.%%=="
+_OWN = "≈╌–—…·•●○◐◔◌◆◇✖✓✗■□▲▼▾▸▴→←↑↓‖│─┌┐└┘├┤×°µ█▇▆▅▄▃▂▁▉▊▋▌▍▎▏▕▓▒░▚▞▤▥"
+_PLAIN = "~---..**o%%.@+Xvx#=^vv>^><^v\"|-++++++x'u#####==_###==-  #+.%%=="
 _ASCII = {
     **dict(zip(map(ord, _OWN), _PLAIN, strict=True)),
     **{0x2800 + dots: " .:+#####"[dots.bit_count()] for dots in range(256)},
