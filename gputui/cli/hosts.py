@@ -38,7 +38,7 @@ from gputui.protocol.connection_file import ConnectionFile, running_clusters
 from gputui.protocol.frontend import SnapshotTaken, ToFrontend
 from gputui.settings import load_settings
 from gputui.tui.rendering.format import age, memory, number, percent
-from gputui.tui.rendering.owners import gpu_sums, user_shares
+from gputui.tui.rendering.owners import gpu_sums
 
 WATCH_S = 2.0
 ANSWER_S = 2.0
@@ -127,9 +127,11 @@ async def _looking(
             for host in hosts:
                 agent, status = agents.get(host.name), _ready(host, heads)
                 if agent and agent.state is HostState.READY and _knows_gpus(agent):
-                    found[host.name] = agent.claims.devices
-                elif status:
-                    found[host.name] = chosen_devices(host, status.devices)
+                    status = agent.status
+                    if failures.pop(host.name, None):
+                        _warn([agent])
+                if status:
+                    found[host.name] = chosen_devices(host, status.devices, of_others=True)
                 elif agent:
                     if agent.state not in ON_THE_WAY:
                         failures[host.name] = _failure(agent)
@@ -254,13 +256,9 @@ def sums(
     devices: Iterable[tuple[str, DeviceReading]], by: str, now: float, only: Iterable[str] = ()
 ) -> list[list[str]]:
     """Return a row for each user or host, under a head: GPUs, memory, power, and idle hours."""
-
-    def shares(host: str, device: DeviceReading) -> dict[str, float]:
-        return user_shares(device) if by == "user" else {host: 1.0}
-
     meant = {word.removeprefix(f"{by}:") for word in only if word.startswith(f"{by}:")}
     rows = [[by, "gpus", "free", "memory", "power", "idle"]]
-    found = gpu_sums(devices, now, shares)
+    found = gpu_sums(devices, now, by_host=by == "host")
     for each in (each for each in found if not meant or each.name in meant):
         free = sum(is_free(device) for _, device in each.devices)
         counts = [str(len(each.devices)), str(free), memory(*each.memory_bytes)]

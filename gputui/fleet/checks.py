@@ -207,9 +207,14 @@ def gpus(host: Host, facts: Facts, settings: FleetSettings) -> Finding:
     busy = () if takes_free(host, settings) else tuple(filter(used_by_others, devices))
     if busy and (settings.busy == "refuse" or (settings.busy == "skip" and busy == devices)):
         return bad("; ".join(map(_occupied, busy)), "wait, or start with --busy warn")
+    if not settings.wanted.count and host.free_gpus > len(devices):
+        return bad(f"gpus=free:{host.free_gpus}, but it has {len(devices)}", "write fewer")
     text = "none wanted" if host.gpus == () else "none: CPU workers"
     if devices:
-        text = f"{len(devices)} to use: {', '.join(sorted({each.name for each in devices}))}"
+        text = (
+            f"{host.free_gpus or len(devices)} to use: "
+            f"{', '.join(sorted({each.name for each in devices}))}"
+        )
     return Finding(host.name, "gpus", Verdict.GOOD, text)
 
 
@@ -255,13 +260,19 @@ def disk(host: Host, facts: Facts) -> Finding:
     return Finding(host.name, "disk", Verdict.DOUBTFUL, f"only {free}", hint)
 
 
-def chosen_devices(host: Host, devices: Iterable[DeviceReading]) -> tuple[DeviceReading, ...]:
-    """Return the devices that the hosts file and the host's environment leave to this cluster."""
+def chosen_devices(
+    host: Host, devices: Iterable[DeviceReading], *, of_others: bool = False
+) -> tuple[DeviceReading, ...]:
+    """Return the devices that the hosts file and the host's environment leave to this cluster.
+
+    `of_others`: those, too, that the environment leaves to others.
+    """
     devices = tuple(devices)
+    split = {device.label.partition(".")[0] for device in devices if device.is_mig}
     return tuple(
         device
         for device in devices
-        if device.usable
+        if (device.usable or (of_others and device.label not in split))
         and (host.gpus is None or any(_is(device, gpu, devices) for gpu in host.gpus))
     )
 

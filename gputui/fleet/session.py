@@ -293,9 +293,10 @@ class AgentSession:
         what = "the connection to its agent was cut" if cut else "its agent ended"
         if self._ending is not None:
             what = f"its agent ended: {self._ending.reason}"
-        tail = self._ending.log_tail if self._ending else channel.last_log_lines
         if not self.ready:
-            what = ": ".join((f"{what} before it was ready", *tail[-1:]))
+            said = () if self._ending else channel.stream.stderr_tail  # not a login shell's words
+            what = ": ".join((f"{what} before it was ready", *said[-1:]))
+        tail = self._ending.log_tail if self._ending else channel.last_log_lines
         raise self.stages.error(what, stderr_tail=tail, transient=True)
 
     def _take(self, message: FromAgent) -> None:

@@ -135,6 +135,7 @@ async def test_an_agent_that_dies_at_once_leaves_its_last_log_lines(reaching: Re
     host = await reaching.end(reaching.begin_local(die=True, scheduler=False))
     assert host.state is S.FAILED
     assert "the end is near" in host.status.stderr_tail
+    assert host.status.reason.endswith(" before it was ready: the end is near")
 
 
 async def test_an_agent_that_never_answers_is_refused_in_its_bound(
@@ -145,6 +146,7 @@ async def test_an_agent_that_never_answers_is_refused_in_its_bound(
     assert "its agent started and then said nothing for" in host.status.reason
 
 
+@pytest.mark.slow
 async def test_a_refused_host_can_be_tried_again(reaching: Reaching) -> None:
     host = await reaching.end(reaching.begin_local(unreachable="Connection refused"))
     listener = reaching.listeners["localhost"]

@@ -252,6 +252,21 @@ def test_a_host_whose_driver_hangs_is_not_told_as_one_without_gpus(gputui: Comma
     assert done.stderr == f"gputui: localhost: {why}\n"
 
 
+def test_who_lists_gpus_that_the_environment_leaves_to_others(gputui: Command) -> None:
+    gputui.env["CUDA_VISIBLE_DEVICES"] = "2"
+    assert len(gpus(gputui)) == 4
+    gputui.ok("up", "--name", "lab")
+    del gputui.env["CUDA_VISIBLE_DEVICES"]
+    assert len(gpus(gputui)) == 4
+    assert gputui.ok("who", "localhost gpus=1").stdout.count("localhost") == 1
+
+
+def test_doctor_refuses_more_free_gpus_than_there_are(gputui: Command) -> None:
+    done = gputui("doctor", "localhost gpus=free:9")
+    assert done.returncode == 3 and "gpus=free:9, but it has 4" in done.stdout
+    assert "gpus      2 to use: " in gputui.ok("doctor", "localhost gpus=free:2").stdout
+
+
 def test_a_look_does_not_know_for_how_long_a_gpu_has_been_idle(gputui: Command) -> None:
     assert {gpu["idle_since"] for gpu in gpus(gputui)} == {None}
 
