@@ -29,6 +29,7 @@ def built(builder: type, folder: Path) -> Path:
     return Path(path)
 
 
+@pytest.mark.slow
 def test_the_source_distribution_holds_every_file_and_two_builds_are_equal(tmp_path: Path) -> None:
     first = built(sdist.SdistBuilder, tmp_path / "a")
     cache = ROOT / ".hypothesis"  # Hypothesis writes there while other tests run.

@@ -183,6 +183,7 @@ def test_a_detached_program_that_is_not_recorded_says_so(gputui: Command) -> Non
     assert "gputui: this run is not recorded: " in done.stderr
 
 
+@pytest.mark.slow
 def test_a_detached_program_that_gets_no_gpu_says_so(gputui: Command) -> None:
     holding(gputui, "-n", "4")
     done = gputui("--exec", "--detach", "--", "sleep", "60")
