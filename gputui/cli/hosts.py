@@ -131,7 +131,9 @@ async def _looking(
                     if failures.pop(host.name, None):
                         _warn([agent])
                 if status:
-                    found[host.name] = chosen_devices(host, status.devices, of_others=True)
+                    found[host.name] = chosen_devices(
+                        host, status.devices, of_others=not host.slurm_job
+                    )
                 elif agent:
                     if agent.state not in ON_THE_WAY:
                         failures[host.name] = _failure(agent)
