@@ -125,7 +125,10 @@ def _address(words: str) -> str:
 
 def part_of(pid: int) -> str:
     """Return what a process is, by its argv; forks have that of what they were forked from."""
-    words = command_of(pid)
+    try:
+        words = command_of(pid)
+    except (FileNotFoundError, ProcessLookupError):
+        return "ended"
     if "gputui.head.scheduler" in words:
         return "scheduler"
     if "gputui.head" in words:
