@@ -156,8 +156,7 @@ def default_cpu_workers(cpus: int) -> int:
     """
     if cpus <= 4:
         return max(cpus, 1)
-    root = isqrt(cpus - 1) + 1
-    return min(n for n in range(root, cpus + 1) if cpus % n == 0)
+    return min(n for n in range(isqrt(cpus - 1) + 1, cpus + 1) if cpus % n == 0)
 
 
 def _name(host: str, device: DeviceReading | None, slot: int) -> str:

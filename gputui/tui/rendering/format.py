@@ -104,8 +104,7 @@ def lasted(began_at: float, held_at: float, now: float) -> str:
     >>> lasted(10.0, 25.0, 25.0), lasted(10.0, 22.0, 25.0)
     ('for 15s', 'until 3s ago')
     """
-    over = now > held_at
-    return f"until {age(now - held_at)} ago" if over else f"for {age(now - began_at)}"
+    return f"until {age(now - held_at)} ago" if now > held_at else f"for {age(now - began_at)}"
 
 
 def age(seconds: float | None) -> str:

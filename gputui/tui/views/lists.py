@@ -365,5 +365,4 @@ class UsersView(Listing[GpuSum]):
         gpus = [
             slot.state is SlotState.FREE for slot in self.screen_app.watched.slots if slot.device
         ]
-        free = f"  {sum(gpus)} of {fmt.many(len(gpus), 'GPU')} free"
-        return [*super().crumbs(), (free, "dim")]
+        return [*super().crumbs(), (f"  {sum(gpus)} of {fmt.many(len(gpus), 'GPU')} free", "dim")]
