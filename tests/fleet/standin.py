@@ -58,7 +58,7 @@ def play() -> None:
         sys.stdin.read()
     say(facts(wishes.get("facts", {})))
     if wishes.get("die"):
-        raise SystemExit("the end is near")
+        raise SystemExit(wishes["die"])
     if not wishes.get("deaf"):
         threading.Thread(target=measure, args=(configure,), daemon=True).start()
     for line in sys.stdin.buffer:

@@ -132,7 +132,7 @@ async def test_a_scheduler_out_of_reach_is_refused_with_both_addresses(reaching:
 
 
 async def test_an_agent_that_dies_at_once_leaves_its_last_log_lines(reaching: Reaching) -> None:
-    host = await reaching.end(reaching.begin_local(die=True, scheduler=False))
+    host = await reaching.end(reaching.begin_local(die="the end is near", scheduler=False))
     assert host.state is S.FAILED
     assert "the end is near" in host.status.stderr_tail
     assert host.status.reason.endswith(" before it was ready: the end is near")

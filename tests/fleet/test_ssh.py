@@ -342,12 +342,23 @@ async def test_a_failure_behind_others_is_of_the_stage_that_failed(
         f"Host piped\n  ProxyCommand /bin/false\n{sections}"
     )
     reaching.configure(ssh_config=str(ssh_folder.config))
-    names = ("inner1", "down", "piped")
+    names = ("inner1", "down", "piped")  # a command may have tried a login
     hosts = [await reaching.end(reaching.begin(Host(name, gpus=()))) for name in names]
     stages = [host.status.failed_stage for host in hosts]
-    assert stages == ["authenticating", "connecting", "connecting"], [
+    assert stages == ["authenticating", "connecting", "authenticating"], [
         h.status.reason for h in hosts
     ]
+
+
+async def test_a_greeting_is_no_reason_for_an_agents_end(
+    reaching: Reaching, start_asyncssh: Start, ssh_folder: SshHosts
+) -> None:
+    start_asyncssh("ssh1")
+    reaching.configure(ssh_config=str(ssh_folder.config))
+    host = Host("ssh1", gpus=(), setup="echo Welcome")
+    ended = await reaching.end(reaching.begin(host, die=3, scheduler=False))
+    assert ended.status.stderr_tail == ("Welcome",)
+    assert ended.status.reason == "the connection to its agent was cut before it was ready"
 
 
 async def test_a_cut_connection_is_made_again(

@@ -129,7 +129,7 @@ class Routes:
     async def _refusal(self, login: Login, error: Exception, stages: Stages) -> HostError:
         """Describe a failed login."""
         configuration, dropped = login.configuration, was_dropped(error)
-        if (login.proxy and dropped) or isinstance(error, asyncssh.ChannelOpenError):
+        if isinstance(error, asyncssh.ChannelOpenError):
             stages.current = HostState.CONNECTING
         if login.proxy and dropped:
             await login.proxy.child.wait(PROXY_LINES_S)
