@@ -35,10 +35,10 @@ BOUNDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "lease_s": ("seconds above 0", lambda value: 0 < value < math.inf),
     "stage_timeout_s": ("seconds above 0", lambda value: 0 < value < math.inf),
     "idle_timeout_s": ("seconds, or nothing", lambda value: value is None or 0 <= value < math.inf),
-    "head_cpus": ("a number from 1, or nothing", lambda value: value is None or value >= 1),
+    "head_cpus": ("a whole number from 1, or nothing", lambda value: value is None or value >= 1),
     "busy": (f"one of {', '.join(BUSY)}", lambda value: value in BUSY),
     "scheduler_port": ("a port from 0 to 65535", lambda value: 0 <= value < 2**16),
-    "runs_kept": ("a number from 0", lambda value: value >= 0),
+    "runs_kept": ("a whole number from 0", lambda value: value >= 0),
 }
 """Field → its description and check."""
 
@@ -136,8 +136,8 @@ device-memory-limit, rmm-pool-size, rmm-async
         allowed, fits = BOUNDS.get(field, (kind.__name__, lambda value: True))
         try:
             values[field] = None if value is None else kind(value)
-            rounded = isinstance(value, float) and values[field] != value
-            no_text = kind is str and not isinstance(value, str | Path | None)
+            rounded = kind is int and values[field] != value and not isinstance(value, str)
+            no_text = kind is str and isinstance(value, int | float | list | tuple | Mapping)
             if isinstance(value, bool) or rounded or no_text or not fits(values[field]):
                 raise ValueError
         except (TypeError, ValueError, OverflowError):

@@ -107,6 +107,7 @@ def test_what_is_no_host_line_is_named_with_its_number(line: str) -> None:
         ("a workers=4", "add gpus=none, gpus=all for both kinds, or write workers-per-gpu=4"),
         ("a gpus=none workers-per-gpu=2", "write workers="),
         ("a gpus=0 memory=1GiB gpus=1", "gpus= is given twice"),
+        ("a env.X=1 env.X=2", "env.X= is given twice"),
     ],
 )
 def test_a_line_that_is_nearly_right_is_refused_in_one_sentence(line: str, says: str) -> None:

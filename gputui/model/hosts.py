@@ -267,8 +267,12 @@ def _with_options(host: Host, words: list[str], defaults: Iterable[str] = ()) ->
     changes: dict[str, Any] = {}
     env = dict(host.env)
     problems = []
+    given = set[str]()
     for before, word in pairwise(words):
         key, _, value = word.partition("=")
+        if key in given:
+            problems.append(f"{key[:80]}= is given twice")
+        given.add(key)
         if mistake := _misplaced(before, word, words[0]):
             problems.append(mistake)
             break
@@ -278,8 +282,6 @@ def _with_options(host: Host, words: list[str], defaults: Iterable[str] = ()) ->
                 problems.append(f"{key!r}: env.NAME sets an environment variable")
         elif key in OPTIONS:
             field, parse = OPTIONS[key]
-            if field in changes:
-                problems.append(f"{key}= is given twice")
             try:
                 if field == "gpus":
                     number = value.removeprefix("free:")
