@@ -52,7 +52,7 @@ def test_where_no_worker_is_wanted_the_runs_of_programs_are_named() -> None:
     assert [each.text for each in seen(on)] == [watched]
     program = RunStatus("lab-exec-1", "exec:x", (), RunState.RUNNING, EPOCH, stage="running")
     (verdict,) = seen(replace(on, runs=(program, replace(program, state=RunState.DONE))))
-    assert verdict.text == "nothing: lab-exec-1: running"
+    assert verdict.text == "lab-exec-1: running"
 
 
 def test_tasks_that_wait_for_a_silent_host_are_counted_and_the_host_is_named() -> None:

@@ -362,9 +362,13 @@ def _nothing(evidence: Evidence) -> Verdict:
     """Describe the state of the work."""
     snapshot = evidence.snapshot
     if snapshot.state is ClusterState.WATCHING:
-        runs = [f"{each.id}: {each.stage}" for each in snapshot.runs if not each.state.ended]
-        text = "; ".join(runs) or "no worker is wanted here, the hosts are only watched"
-        return Verdict("idle", f"nothing: {text}")
+        runs = "; ".join(
+            f"{each.id}: {each.stage or each.state}"
+            for each in snapshot.runs
+            if not each.state.ended
+        )
+        idle = "nothing: no worker is wanted here, the hosts are only watched"
+        return Verdict("idle", runs or idle)
     groups = snapshot.groups
     running = sum(group.executing for group in groups)
     to_do = sum(group.waiting + group.queued + group.processing for group in groups)
