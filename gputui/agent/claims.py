@@ -255,7 +255,8 @@ class Claims:
 
     def _remove_note(self, uuid: str) -> None:
         with contextlib.suppress(OSError):
-            if self.is_noted(uuid):
+            said = self._read(_note_name(uuid), os.getuid())
+            if said.get("pid", os.getpid()) == os.getpid():
                 (self._folder / _note_name(uuid)).unlink()
 
     def end_own(self, uuids: Collection[str]) -> None:

@@ -336,6 +336,8 @@ def test_a_claim_whose_files_are_removed_keeps_its_note(folder: Path) -> None:
         path.unlink()
     held.follow(())
     assert Claims(folder).seen(GPUS[:1])[GPUS[0]].note.text == TEXT.text
+    (note,) = folder.glob("*.note")
+    note.write_text('{"pid": 1')  # as of a full disk
     held.close()
     assert not list(folder.glob("*.note"))
 
