@@ -112,7 +112,7 @@ async def _looking(
     async with contextlib.AsyncExitStack() as opened:
         asked = await asyncio.gather(*(_asked(each, opened) for each in running_clusters()))
         heads = [each for each in asked if each]
-        agents, failures = dict[str, FleetHost](), dict[str, HostError]()
+        agents, failures, warned = dict[str, FleetHost](), dict[str, HostError](), set[str]()
 
         async def look() -> Seen:
             # A head may end, or lose a host, while others are reached.
@@ -120,16 +120,15 @@ async def _looking(
                 host for host in hosts if host.name not in agents and not _ready(host, heads)
             ]:
                 alone = lone_agents(rest, fleet_settings(), ask_here, once=once)
-                reached = await opened.enter_async_context(alone)
-                _warn(reached)
-                agents.update({agent.name: agent for agent in reached})
+                agents.update({a.name: a for a in await opened.enter_async_context(alone)})
             found, lost = {}, []
             for host in hosts:
                 agent, status = agents.get(host.name), _ready(host, heads)
                 if agent and agent.state is HostState.READY and _knows_gpus(agent):
                     status = agent.status
-                    if failures.pop(host.name, None):
+                    if host.name not in warned:
                         _warn([agent])
+                    warned.add(host.name)
                 if status:
                     found[host.name] = chosen_devices(
                         host, status.devices, of_others=not host.slurm_job

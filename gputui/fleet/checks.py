@@ -5,6 +5,7 @@ A host fails with the first bad one and shows the warnings; `doctor` shows them 
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from enum import StrEnum
 
@@ -208,7 +209,7 @@ def gpus(host: Host, facts: Facts, settings: FleetSettings) -> Finding:
     if busy and (settings.busy == "refuse" or (settings.busy == "skip" and busy == devices)):
         return bad("; ".join(map(_occupied, busy)), "wait, or start with --busy warn")
     if not settings.wanted.count and host.free_gpus > len(devices):
-        return bad(f"gpus=free:{host.free_gpus}, but it has {len(devices)}", "write fewer")
+        return bad(f"gpus=free:{host.free_gpus}, but it has {len(devices)}", "write fewer, or none")
     text = "none wanted" if host.gpus == () else "none: CPU workers"
     if devices:
         text = (
@@ -265,15 +266,15 @@ def chosen_devices(
 ) -> tuple[DeviceReading, ...]:
     """Return the devices that the hosts file and the host's environment leave to this cluster.
 
-    `of_others`: those, too, that the environment leaves to others.
+    `of_others`: those, too, that the environment leaves to others, as if it did not. A GPU that is
+    split into instances has no utilisation, and is none.
     """
-    devices = tuple(devices)
-    split = {device.label.partition(".")[0] for device in devices if device.is_mig}
+    known = tuple(devices)
     return tuple(
-        device
-        for device in devices
-        if (device.usable or (of_others and device.label not in split))
-        and (host.gpus is None or any(_is(device, gpu, devices) for gpu in host.gpus))
+        device if device.usable else replace(device, usable=True)
+        for device in known
+        if (device.usable or (of_others and device.utilization_percent is not None))
+        and (host.gpus is None or any(_is(device, gpu, known) for gpu in host.gpus))
     )
 
 

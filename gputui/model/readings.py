@@ -387,10 +387,16 @@ def _promise(device: DeviceReading, now: float) -> list[str]:
     return [f"over by {span(now - until)}{idle}"]
 
 
-def used_since(device: DeviceReading) -> float | None:
-    """Return since when a GPU has been claimed or used; None where that is not known."""
-    claimed = device.claim.note.since if device.claim else None
-    using = (each.since for each in device.processes if implies_claim(each))
+def used_since(device: DeviceReading, user: str | None = None) -> float | None:
+    """Return since when a GPU has been claimed or used, by one user or anybody.
+
+    None where that is not known.
+    """
+    claim = device.claim if device.claim and user in (None, device.claim.user) else None
+    claimed = claim.note.since if claim else None
+    using = (
+        each.since for each in device.processes if implies_claim(each) and user in (None, each.user)
+    )
     return min(filter(None, (claimed, *using)), default=None)
 
 

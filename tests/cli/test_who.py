@@ -41,6 +41,9 @@ def test_a_user_is_idle_since_they_have_the_gpu() -> None:
     for by, idle in (("user", "1.0 h"), ("host", "3.0 h")):
         (_, row) = sums([("a", claimed)], by, 10800.0)
         assert row[-1] == idle
+    shared = replace(SHARED, idle_since=0.0, claim=Claim(3, "bin", Note("", since=9000.0)))
+    _, *rows = sums([("a", shared)], "user", 7200.0)
+    assert [(row[0], row[-1]) for row in rows] == [("alice", "2.0 h"), ("bin", "0.0 h")]
 
 
 def test_memory_that_is_held_unseen_is_of_the_claims_holder() -> None:

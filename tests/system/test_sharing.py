@@ -257,7 +257,7 @@ def test_who_lists_gpus_that_the_environment_leaves_to_others(gputui: Command) -
     assert len(gpus(gputui)) == 4
     gputui.ok("up", "--name", "lab")
     del gputui.env["CUDA_VISIBLE_DEVICES"]
-    assert len(gpus(gputui)) == 4
+    wait_until(lambda: [gpu["free"] for gpu in gpus(gputui)] == [True, True, False, True])
     assert gputui.ok("who", "localhost gpus=1").stdout.count("localhost") == 1
 
 

@@ -105,7 +105,7 @@ def gpu_sums(
     sums = []
     for user, some in sorted(found.items(), key=lambda each: (-len(each[1]), each[0])):
         starts = [
-            max(device.idle_since, 0.0 if by_host else used_since(device) or 0.0)
+            max(device.idle_since, 0.0 if by_host else used_since(device, user) or 0.0)
             for _, device, _ in some
             if device.idle_since is not None
         ]
@@ -115,7 +115,7 @@ def gpu_sums(
                 tuple((name, device) for name, device, _ in some),
                 sum(share * (device.memory_used_bytes or 0) for _, device, share in some),
                 sum(share * (device.power_w or 0.0) for _, device, share in some),
-                sum(now - start for start in starts),
+                sum(max(0.0, now - start) for start in starts),
             )
         )
     return sums
