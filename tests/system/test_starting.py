@@ -119,3 +119,9 @@ def test_a_forked_child_of_a_killed_starter_keeps_no_cluster_alive(gputui: Comma
 
 def _forked(pid: int) -> bool:
     return command_of(pid)[:2] == [sys.executable, "-c"]
+
+
+def test_a_python_that_cannot_start_is_told_by_its_fatal_error(gputui: Command) -> None:
+    done = gputui("up", f"{HOST} env.PYTHONHOME=/none", "--name", "lab")
+    assert done.returncode == 3 and "<no Python frame>" not in done.stderr
+    assert "the process that starts workers ended: Fatal Python error: " in done.stderr
