@@ -353,9 +353,10 @@ def test_who_names_the_hosts_that_a_running_head_does_not_reach(
     )
 
 
-def test_who_that_watches_names_a_host_once_it_is_lost(gputui: Command) -> None:
+def test_who_that_watches_names_a_host_that_is_lost_and_its_warnings_once(gputui: Command) -> None:
+    gputui.env["GPUTUI_FAKE_NVML"] = json.dumps({"gpus": [{"mig": []}, {}]})
     watching = gputui.start("who", "--watch", env={"DASK_GPUTUI__LEASE": "2"})
-    assert watching.stdout and watching.stdout.readline()
+    assert watching.stdout and "is in MIG mode" in watching.stderr.readline()
     agents = [p for p in gputui.pids() if any("agent" in word for word in command_of(p))]
     for pid in agents:
         os.kill(pid, signal.SIGSTOP)
@@ -363,9 +364,14 @@ def test_who_that_watches_names_a_host_once_it_is_lost(gputui: Command) -> None:
     for pid in agents:
         with contextlib.suppress(ProcessLookupError):  # the relay was ended
             os.kill(pid, signal.SIGCONT)
+    before, was_away = "", False
     for line in watching.stdout:  # it is reached again
-        if line.startswith("localhost"):
+        was_away = was_away or before[:5] == line[:5] == "host "
+        if was_away and line.startswith("localhost"):
             break
+        before = line
+    watching.send_signal(signal.SIGINT)
+    assert "MIG" not in watching.communicate(timeout=20)[1]
 
 
 def test_who_that_watches_reaches_hosts_whose_head_has_ended(gputui: Command) -> None:
@@ -387,25 +393,3 @@ def test_who_that_watches_tries_a_host_again_that_was_down(gputui: Command) -> N
     with socket.create_server(("127.0.0.1", port)) as server:
         server.settimeout(20)
         server.accept()[0].close()
-
-
-@pytest.mark.slow
-def test_who_that_watches_warns_of_a_host_once(gputui: Command) -> None:
-    gputui.env["GPUTUI_FAKE_NVML"] = json.dumps({"gpus": [{"mig": []}, {}]})
-    watching = gputui.start("who", "--watch", env={"DASK_GPUTUI__LEASE": "2"})
-    assert watching.stdout and "is in MIG mode" in watching.stderr.readline()
-    agents = [p for p in gputui.pids() if any("agent" in word for word in command_of(p))]
-    for pid in agents:
-        os.kill(pid, signal.SIGSTOP)
-    assert watching.stderr.readline().startswith("gputui: localhost: ")
-    for pid in agents:
-        with contextlib.suppress(ProcessLookupError):  # the relay was ended
-            os.kill(pid, signal.SIGCONT)
-    before, was_away = "", False
-    for line in watching.stdout:  # it is reached again
-        was_away = was_away or before[:5] == line[:5] == "host "
-        if was_away and line.startswith("localhost"):
-            break
-        before = line
-    watching.send_signal(signal.SIGINT)
-    assert "MIG" not in watching.communicate(timeout=20)[1]
