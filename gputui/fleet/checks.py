@@ -266,8 +266,8 @@ def chosen_devices(
 ) -> tuple[DeviceReading, ...]:
     """Return the devices that the hosts file and the host's environment leave to this cluster.
 
-    `of_others`: those, too, that the environment leaves to others, as if it did not. A GPU that is
-    split into instances has no utilisation, and is none.
+    With `of_others`, also those that the environment hides, marked as usable. A GPU in MIG mode has
+    no utilisation, and is left out.
     """
     known = tuple(devices)
     return tuple(

@@ -47,7 +47,7 @@ class HostClaims:
         self.lost = ""
         """Why the agent is gone; "" while it runs."""
         self.over: str | None = None
-        """Who has what was claimed; "" where the process has ended that it was claimed for."""
+        """Why a claim here has ended: who has one of its GPUs, "" for the end of its process."""
         self.taken: dict[str, Held] = {}
         """UUID → who has it of this agent, or asks for it; readings show that a moment later."""
         self.line = asyncio.Lock()

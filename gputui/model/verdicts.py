@@ -40,7 +40,7 @@ COORDINATION = re.compile(
     r"distributed/(lock|multi_lock|semaphore|queues|event|variable|pubsub)\.py:\d+ \S+ ?(.*)"
 )
 OF_DASK = ("distributed/", "python3", "asyncio/", "tornado/", "concurrent/")
-"""How the frames begin that are not a user's own."""
+"""The beginnings of frames that are not a user's own."""
 OWN_TASKS = re.compile(r"distributed/client\.py:\d+ (result|gather|get|compute)$")
 GRAPH = re.compile(r" (_?update_graph\w*|_create_taskstate_from_graph|_materialize_graph)$")
 WAITED_S = 2.0

@@ -322,7 +322,7 @@ class HostExamined(Numbered):
 
 @frozen
 class ClaimEnded:
-    """The process has ended that GPUs were claimed for, or somebody else has one of them."""
+    """GPUs are no longer claimed: their process has ended, or somebody else has one of them."""
 
     why: Line = ""
     """Who has one of them; "" where the process has ended."""

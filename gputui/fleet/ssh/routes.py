@@ -182,8 +182,8 @@ async def open_socket(configuration: SshConfiguration, stages: Stages) -> socket
 async def _resolve(name: str, port: int, family: int) -> list[AddressInfo]:
     """Return the addresses of a name; raises socket.gaierror, or UnicodeError for no DNS name.
 
-    A name in a thread of its own: one that no server answers for holds up neither other hosts, as
-    it would in asyncio's few threads, nor the end of this process.
+    A name is looked up in a thread of its own: one that no server answers for holds up neither
+    other hosts, as it would in asyncio's few threads, nor the end of this process.
     """
     look_up = partial(socket.getaddrinfo, name, port, family, socket.SOCK_STREAM)
     with contextlib.suppress(OSError, UnicodeError):  # a number: no server is asked
